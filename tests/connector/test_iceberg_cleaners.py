@@ -45,8 +45,7 @@ for statement in statements:
 """
 """Runs statements by Spark with Iceberg's runtime, in a separate process, because each JVM has one class path."""
 
-DAYS_AGO = 3 * 86_400
-"""Age of files; younger files are never treated as orphans."""
+DAYS_AGO = 3 * 86_400  # Age of files; younger files are never treated as orphans
 
 
 def spark(server: IcebergRest, *statements: str) -> list[str]:

@@ -21,8 +21,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from tests.consistency.model import Answer, Model, Name, Operation, Terms, operations, path, perform, read, table
 from tests.support.processes import receive, started, wait_until_quiet
 
-SPARE: tuple[int, ...] = (1, 2, 3)
-"""Number of rows of a dataset that exists before a round, and can be registered."""
+SPARE: tuple[int, ...] = (1, 2, 3)  # Number of rows of a dataset that exists before a round, and can be registered
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,9 @@ class Place:
 
     impl: str
     properties: Mapping[str, str]
-    disk: Path
-    """The folder of all data of the round."""
+    disk: Path  # The folder of all data of the round
     terms: Terms
-    namespaces: tuple[Name, ...]
-    """The namespaces that contain the round's tables, outermost first."""
+    namespaces: tuple[Name, ...]  # The namespaces that contain the round's tables, outermost first
 
     @property
     def spare(self) -> str:
@@ -73,13 +70,10 @@ class Round:
 
     seed: int
     kill: str
-    log: list[str] = field(default_factory=list)
-    """The operations and their responses; the last one may have none."""
+    log: list[str] = field(default_factory=list)  # The operations and their responses; the last one may have none
     violations: list[str] = field(default_factory=list)
-    cut: str = ""
-    """The kind of operation that was in progress; None if there was none."""
-    orphans: int = 0
-    """Number of folders without a registration when the process was killed."""
+    cut: str = ""  # The kind of operation that was in progress; None if there was none
+    orphans: int = 0  # Number of folders without a registration when the process was killed
     seconds: float = 0.0
 
     def __str__(self) -> str:

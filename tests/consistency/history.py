@@ -34,8 +34,7 @@ class State(NamedTuple):
     """A name in a catalog. Each registration has a new location, which no later one has."""
 
     registered: bool = False
-    data: Rows | None = None
-    """The rows at the location; None if nothing was written."""
+    data: Rows | None = None  # The rows at the location; None if nothing was written
     left: Rows | None = None
     """The rows at the location of the last deregistered table, which a late replacement registers again."""
 
@@ -46,12 +45,10 @@ class Rules:
 
     journals: bool = True
     """Whether a drop removes the registration first and the data later; otherwise the data may be removed first."""
-    once: bool = True
-    """Whether the catalog reports a removal as successful to only one of several concurrent clients."""
+    once: bool = True  # Whether the catalog reports a removal as successful to only one of several concurrent clients
     compares: bool = True
     """Whether the catalog replaces a registration only if it is still the one that the client has read."""
-    excuses: str = ""
-    """A regular expression for messages of the server about its own races; empty for none."""
+    excuses: str = ""  # A regular expression for messages of the server about its own races; empty for none
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,10 @@ class Step:
 
     take: Callable[[State], State | None]
     """Returns the state after the step; None if the step is impossible in that state."""
-    looks: bool = False
-    """Whether it never changes the state."""
+    looks: bool = False  # Whether it never changes the state
 
 
-Program = tuple[Step, ...]
-"""The steps of an operation in order; steps of other operations may occur in between."""
+Program = tuple[Step, ...]  # The steps of an operation in order; steps of other operations may occur in between
 
 NOT_FOUND, EXISTS = "TableNotFoundError", ("TableAlreadyExistsError", "DataThereError")
 
@@ -120,8 +115,7 @@ class Search(IntEnum):
     USUAL = 0
     """Of an error, only that in which the operation changed nothing. These suffice for most orders, and are few."""
     ALL = 1
-    RARE = 2
-    """Also those in which an operation started again."""
+    RARE = 2  # Also those in which an operation started again
 
 
 def programs(it: Operation, answer: Answer, rules: Rules, search: Search = Search.ALL) -> list[Program]:
@@ -188,13 +182,11 @@ def _refused(it: Operation, error: str) -> list[Program]:
 _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table version not found"
 """Messages of pylance about files that were deleted while it read or wrote them."""
 
-Pending = frozenset[tuple[int, Program]]
-"""Operations in progress, with the remaining steps of each."""
+Pending = frozenset[tuple[int, Program]]  # Operations in progress, with the remaining steps of each
 
 Configuration = tuple[State, Pending]
 
-MOST = 50_000
-"""Maximum number of configurations for one event; beyond it, the search is abandoned."""
+MOST = 50_000  # Maximum number of configurations for one event; beyond it, the search is abandoned
 
 
 class TooTangled(Exception):

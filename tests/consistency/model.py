@@ -13,19 +13,16 @@ import pyarrow as pa
 from lance_ns_async import AsyncNamespace
 from tests.support.lake import stream
 
-Name = tuple[str, ...]
-"""The id of a table or a namespace."""
+Name = tuple[str, ...]  # The id of a table or a namespace
 
 Rows = frozenset[int]
 
 CREATES = frozenset({"create", "write"})
 """Operations that create a table, which must not exist, and write its first rows."""
 
-OVERWRITES = frozenset({"overwrite", "replace"})
-"""Operations that replace all rows of a table, or create it."""
+OVERWRITES = frozenset({"overwrite", "replace"})  # Operations that replace all rows of a table, or create it
 
-APPENDS = frozenset({"append", "insert"})
-"""Operations that add rows to a table, which must exist."""
+APPENDS = frozenset({"append", "insert"})  # Operations that add rows to a table, which must exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,10 @@ class Operation:
 class Answer:
     """The outcome of an operation."""
 
-    error: str | None = None
-    """The name of the error class; None if the operation succeeded."""
+    error: str | None = None  # The name of the error class; None if the operation succeeded
     message: str = ""
-    location: str | None = None
-    """The location of the table as a path; None if the response does not contain it."""
-    rows: tuple[int, ...] | None = None
-    """The rows in order."""
+    location: str | None = None  # The location of the table as a path; None if the response does not contain it
+    rows: tuple[int, ...] | None = None  # The rows in order
 
     @property
     def ok(self) -> bool:
@@ -155,13 +149,10 @@ class Terms:
     """The capabilities of a round's catalog, and the names in the round."""
 
     names: tuple[Name, ...]
-    side: Name
-    """A namespace without tables that is created and dropped."""
+    side: Name  # A namespace without tables that is created and dropped
     renames: bool
-    shares: bool
-    """Whether a drop must find all other registrations of the same location."""
-    replaces: bool = True
-    """Whether a registration can be replaced by one with other properties or another location."""
+    shares: bool  # Whether a drop must find all other registrations of the same location
+    replaces: bool = True  # Whether a registration can be replaced by one with other properties or another location
     bare: frozenset[Name] = frozenset()
     """Names with a fixed location and without properties, so that data at that location prevents a new table."""
 
@@ -175,12 +166,10 @@ class Model:
     """The location of each table; a location that no response contained is named by the operation."""
     data: dict[str, Rows] = field(default_factory=dict)
     """The rows at each location, whether a table is registered there or not."""
-    homes: dict[Name, str] = field(default_factory=dict)
-    """The location that the catalog chose for a table of that name."""
+    homes: dict[Name, str] = field(default_factory=dict)  # The location that the catalog chose for a table of that name
     left: set[str] = field(default_factory=set)
     """Locations of tables that were deregistered before anything was written; a mark may stay there."""
-    side: bool = False
-    """Whether the namespace that is created and dropped exists."""
+    side: bool = False  # Whether the namespace that is created and dropped exists
 
     def copy(self) -> Model:
         """Returns a copy of the model."""

@@ -17,11 +17,9 @@ from tests.support.processes import receive, started
 
 PROCESSES, TASKS = 4, 4
 
-_AHEAD = 0.004
-"""Seconds between the request for a round and its beginning, which is the same in all processes."""
+_AHEAD = 0.004  # Seconds between the request for a round and its beginning, which is the same in all processes
 
-Tasks = Sequence[Sequence[Operation]]
-"""The operations of each task of a process."""
+Tasks = Sequence[Sequence[Operation]]  # The operations of each task of a process
 
 
 @dataclass(frozen=True)
@@ -30,11 +28,9 @@ class Track:
 
     impl: str
     properties: Mapping[str, str]
-    namespace: Name
-    """The namespace of the tables."""
+    namespace: Name  # The namespace of the tables
     rules: Rules
-    replaces: bool
-    """Whether the catalog can change a table's properties."""
+    replaces: bool  # Whether the catalog can change a table's properties
 
 
 @dataclass
@@ -45,10 +41,8 @@ class Race:
     seed: int
     events: list[Event] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    about: set[Name] = field(default_factory=set)
-    """The tables with violations."""
-    tangled: int = 0
-    """Histories of one table whose search was abandoned."""
+    about: set[Name] = field(default_factory=set)  # The tables with violations
+    tangled: int = 0  # Histories of one table whose search was abandoned
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -149,8 +143,7 @@ def _verdict(name: Name) -> list[Operation]:
     return [*look, *again, Operation("drop", name), Operation("describe", name)]
 
 
-Planned = tuple[list[Operation], list[Tasks]]
-"""The operations before a round, and those of each process in it."""
+Planned = tuple[list[Operation], list[Tasks]]  # The operations before a round, and those of each process in it
 
 
 def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
@@ -170,8 +163,7 @@ def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
     return [], [[[operation() for _ in range(3)] for _ in range(TASKS)] for _ in range(PROCESSES)]
 
 
-CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}
-"""Operations that write rows."""
+CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}  # Operations that write rows
 
 
 def _overwrites(random: Random, names: Sequence[Name], replaces: bool) -> Planned:

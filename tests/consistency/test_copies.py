@@ -39,8 +39,7 @@ class Job:
     source: tuple[str, Mapping[str, str]]
     target: tuple[str, Mapping[str, str]]
     what: str
-    arguments: Mapping[str, Any]
-    """Further arguments of `copy`, including the journal."""
+    arguments: Mapping[str, Any]  # Further arguments of `copy`, including the journal
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,9 @@ class Finish:
     """The report of a run that was not killed."""
 
     counts: Mapping[str, int]
-    targets: Mapping[str, int]
-    """The number of rows of each copy by its id."""
+    targets: Mapping[str, int]  # The number of rows of each copy by its id
     resumed: int
-    changes: int
-    """Remote calls of this run that changed the target."""
+    changes: int  # Remote calls of this run that changed the target
     problems: str
 
 
@@ -61,10 +58,8 @@ class Outcome:
     """The result of a copy and its kills."""
 
     finish: Finish
-    kills: list[str] = field(default_factory=list)
-    """The moment of each kill."""
-    seconds: list[float] = field(default_factory=list)
-    """The duration of each run, including the last one."""
+    kills: list[str] = field(default_factory=list)  # The moment of each kill
+    seconds: list[float] = field(default_factory=list)  # The duration of each run, including the last one
 
 
 def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:

@@ -24,8 +24,7 @@ KILLS = {
 }
 """Number of kills for each catalog."""
 
-ENOUGH = 5
-"""Number of failed rounds after which the test ends."""
+ENOUGH = 5  # Number of failed rounds after which the test ends
 
 NIGHTLY = {"hive-3.1.3"}
 PARAMS = [

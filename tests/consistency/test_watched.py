@@ -21,15 +21,12 @@ from tests.contract.sites import SITES
 from tests.support.budget import rounds, thorough
 from tests.support.processes import LOST_SECONDS, started
 
-Seen = tuple[str, int | None]
-"""The location and the version of a table."""
+Seen = tuple[str, int | None]  # The location and the version of a table
 
 ROWS = pa.table({"id": [1]})
-WRITERS, NAMES = 4, 8
-"""Number of processes, and of names that each of them uses."""
+WRITERS, NAMES = 4, 8  # Number of processes, and of names that each of them uses
 
-EVERY = 0.05
-"""Seconds between two looks, at each of which every table is examined."""
+EVERY = 0.05  # Seconds between two looks, at each of which every table is examined
 
 
 @dataclass(frozen=True)
@@ -54,21 +51,17 @@ class Step:
 
     kind: str
     names: tuple[str, ...]
-    outcome: Seen | None = None
-    """The last table afterwards; None if it is gone."""
+    outcome: Seen | None = None  # The last table afterwards; None if it is gone
     done: bool = False
-    begun_anew: bool = False
-    """Whether the watch has seen that the name belongs to another table."""
+    begun_anew: bool = False  # Whether the watch has seen that the name belongs to another table
 
 
 @dataclass
 class History:
     """What was done, and what was seen of it."""
 
-    tables: dict[str, Seen] = field(default_factory=dict)
-    """The tables that exist, by name."""
-    view: dict[str, Seen] = field(default_factory=dict)
-    """The tables that exist according to the watch."""
+    tables: dict[str, Seen] = field(default_factory=dict)  # The tables that exist, by name
+    view: dict[str, Seen] = field(default_factory=dict)  # The tables that exist according to the watch
     pending: dict[str, Step] = field(default_factory=dict)
     """The changes that were not seen yet, by the name of each table."""
     violations: list[str] = field(default_factory=list)

@@ -75,8 +75,7 @@ FOLDER = PAGES / "tutorials"
 _VARYING = re.compile(r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
 """Durations, sizes of files, which contain times, and times."""
 
-Outputs = Sequence[Mapping[str, Any]]
-"""What is below a cell, in the format of notebooks."""
+Outputs = Sequence[Mapping[str, Any]]  # What is below a cell, in the format of notebooks
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from textwrap import dedent
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "pages"
-CODE_COLUMNS = 88
-"""The columns of code that a screen of 1440 pixels has room for, beside both side bars."""
+CODE_COLUMNS = 88  # The columns of code that a screen of 1440 pixels has room for, beside both side bars
 
 _FENCE = re.compile(
     r"(?:^ *<!-- (?:not run: (?P<reason>[^\n]+)|run apart: (?P<package>[\w-]+)) -->\n)?"
@@ -33,12 +32,9 @@ class Block:
     title: str | None
     """For code, the file name of a whole program; for text, `Output` if it is the output of the code before it."""
     source: str
-    line: int
-    """The line of the page at which the source begins."""
-    not_run: str | None
-    """The reason why it cannot be run in a test; None if it can."""
-    apart: str | None
-    """The package that it needs, whose own tests run it; None for the usual packages."""
+    line: int  # The line of the page at which the source begins
+    not_run: str | None  # The reason why it cannot be run in a test; None if it can
+    apart: str | None  # The package that it needs, whose own tests run it; None for the usual packages
 
     @property
     def shown(self) -> str:

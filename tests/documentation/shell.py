@@ -10,8 +10,7 @@ import typer
 from lance_ns_async.cli.app import app
 
 PAGE = "reference/shell.md"
-_COMMON = ("Catalog", "Messages")
-"""The panels of the options that all commands have."""
+_COMMON = ("Catalog", "Messages")  # The panels of the options that all commands have
 
 
 def written() -> str:

@@ -20,8 +20,7 @@ from tests.support.gateway import serve, served
 TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
 """The catalogs of these tests, which `tests.servers` can start; `rest` is our gateway to a directory."""
 
-USUAL = ("dir", "iceberg")
-"""The catalogs of the usual run: one without a server, and one with a server."""
+USUAL = ("dir", "iceberg")  # The catalogs of the usual run: one without a server, and one with a server
 
 on_each_kind = pytest.mark.parametrize("catalog", with_usual(TRIED, *USUAL, "unity"), indirect=True)
 """For tests whose results depend on the catalog: the usual run also has one with credentials."""
@@ -39,8 +38,7 @@ class Catalog:
 
     impl: str
     properties: Mapping[str, str]
-    above: tuple[str, ...] = ()
-    """The names above a namespace for tables."""
+    above: tuple[str, ...] = ()  # The names above a namespace for tables
 
     @property
     def class_path(self) -> str:

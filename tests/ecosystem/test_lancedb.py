@@ -23,8 +23,7 @@ from lance_ns_async import Call
 from tests.ecosystem.catalogs import Catalog, on_each_kind, on_one_catalog
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected, ids
 
-RENAMING = ("hive2", "hive3", "iceberg", "lakekeeper")
-"""The catalogs that can rename a table."""
+RENAMING = ("hive2", "hive3", "iceberg", "lakekeeper")  # The catalogs that can rename a table
 
 
 @pytest.fixture

@@ -36,11 +36,9 @@ from tests.servers.process import LOOPBACK, free_port
 NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
 """The catalogs whose error for a table does not say that the namespace is missing."""
 
-ROOTED = ("dir", "rest")
-"""The catalogs that can have tables in the root."""
+ROOTED = ("dir", "rest")  # The catalogs that can have tables in the root
 
-CASCADING = ("hive2", "hive3", "unity")
-"""The catalogs that can drop a namespace with its content."""
+CASCADING = ("hive2", "hive3", "unity")  # The catalogs that can drop a namespace with its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +265,7 @@ def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
 
 
 BRIEF = {"max_retries": "1", "backoff_initial": "1ms"}
-WRONG = "h0p3ful"
-"""A secret that no server accepts."""
+WRONG = "h0p3ful"  # A secret that no server accepts
 
 PORT = "{port}"
 DOWN = {

@@ -49,10 +49,8 @@ class Old:
 
     impl: str
     properties: Mapping[str, str]
-    above: tuple[str, ...]
-    """The names above a namespace for tables."""
-    folder: str
-    """A location for tables."""
+    above: tuple[str, ...]  # The names above a namespace for tables
+    folder: str  # A location for tables
 
     @property
     def first(self) -> str | None:

@@ -27,8 +27,7 @@ from tests.support.budget import thorough, with_usual
 log = logging.getLogger(__name__)
 
 READERS = 64
-PERIOD = LIFE - LEAD
-"""Milliseconds for which Lance uses a key."""
+PERIOD = LIFE - LEAD  # Milliseconds for which Lance uses a key
 
 Open = Callable[[Namespace, list[str]], Sequence[Any]]
 
@@ -143,8 +142,7 @@ def test_a_pickled_dataset_has_no_credentials_provider(lake: VendingLake) -> Non
 
 FEW_READERS = 16
 ATTEMPTS = 2
-MEMORY = 1.0
-"""Seconds for which a refusal is repeated without a call."""
+MEMORY = 1.0  # Seconds for which a refusal is repeated without a call
 PATIENCE = 30.0
 
 

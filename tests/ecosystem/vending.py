@@ -21,11 +21,9 @@ from tests.fakes.unity import FakeUnity
 
 Impl = Literal["polaris", "unity"]
 
-LEAD = 2000
-"""Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine."""
+LEAD = 2000  # Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine
 
-LIFE = 3000
-"""Milliseconds for which a key is valid."""
+LIFE = 3000  # Milliseconds for which a key is valid
 
 # The response of AWS to expired keys.
 _EXPIRED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
@@ -68,10 +66,8 @@ class KeyedS3(FakeS3):
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
-        self.shown: list[str] = []
-        """The ids of the keys of accepted requests."""
-        self.refused = 0
-        """The number of refused requests."""
+        self.shown: list[str] = []  # The ids of the keys of accepted requests
+        self.refused = 0  # The number of refused requests
 
     @property
     def place(self) -> dict[str, str]:
@@ -155,8 +151,7 @@ class VendingLake:
     keys: Keys
     s3: KeyedS3
     catalog: VendingPolaris | VendingUnity
-    id: tuple[str, ...] = ("cat", "a", "t")
-    """The id of a new table."""
+    id: tuple[str, ...] = ("cat", "a", "t")  # The id of a new table
 
     @property
     def properties(self) -> dict[str, str]:

@@ -61,19 +61,15 @@ class MemoryBackend(Backend):
         self.size = size
         self.namespaces: dict[NamespaceId, Mapping[str, str]] = {}
         self.tables: dict[TableId, Table] = {}
-        self.others: set[TableId] = set()
-        """Tables of another format than Lance."""
+        self.others: set[TableId] = set()  # Tables of another format than Lance
         self.faults: dict[tuple[str, Id], LanceNamespaceError] = {}
         """The errors of operations, by operation and subject."""
-        self.unlisted: set[TableId] = set()
-        """Tables that listings and batches omit, although a describe finds them."""
-        self.endless: set[NamespaceId] = set()
-        """Namespaces whose listings never end, but return the same token again."""
+        self.unlisted: set[TableId] = set()  # Tables that listings and batches omit, although a describe finds them
+        self.endless: set[NamespaceId] = set()  # Namespaces whose listings never end, but return the same token again
         self.calls: list[tuple[str, Id]] = []
         self.on_call: Callable[[str, Id], None] = lambda operation, subject: None
         """Receives each call before its response."""
-        self.turns = 1
-        """The number of turns of the event loop that a call takes."""
+        self.turns = 1  # The number of turns of the event loop that a call takes
         self.in_flight = 0
         self.most_in_flight = 0
 

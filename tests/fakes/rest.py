@@ -36,11 +36,9 @@ _LACKS: Mapping[RestDialect, Collection[str]] = {
     "gravitino-1.1": ("table", "table/declare", "table/rename"),
 }
 
-CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}
-"""The HTTP statuses of the spec's codes."""
+CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}  # The HTTP statuses of the spec's codes
 
-_ERRORS = {403: 15, 429: 21, 503: 17}
-"""The codes of injected errors, by their status."""
+_ERRORS = {403: 15, 429: 21, 503: 17}  # The codes of injected errors, by their status
 
 _TYPES = {
     1: "NoSuchSchemaException",

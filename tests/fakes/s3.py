@@ -72,10 +72,8 @@ class RenewingPolaris(FakePolaris):
             "client.region": "us-east-1",
         }
         super().__init__(credential=None, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
-        self.lasts = 3600.0
-        """Announced lifetime of the next keys, in seconds."""
-        self.issued: list[str] = []
-        """The vended keys."""
+        self.lasts = 3600.0  # Announced lifetime of the next keys, in seconds
+        self.issued: list[str] = []  # The vended keys
 
     def handle(self, request: Received) -> Answer:
         answer = super().handle(request)

@@ -25,8 +25,7 @@ class Received:
     """A request as it was received."""
 
     method: str
-    path: str
-    """Path and query, undecoded."""
+    path: str  # Path and query, undecoded
     headers: CIMultiDictProxy[str]
     body: bytes
     arrived: int = field(default=0, compare=False)
@@ -72,8 +71,7 @@ class Rule:
     """Selects the requests whose `METHOD raw_path` matches the regular expression `match`."""
 
     match: str
-    times: int | None
-    """Remaining number of requests that it applies to; None for all."""
+    times: int | None  # Remaining number of requests that it applies to; None for all
 
     def takes(self, request: Received) -> bool:
         """Returns whether the rule applies to this request, which is then counted."""
@@ -89,8 +87,7 @@ class Fault(Rule):
     """Sends a response other than that of the server."""
 
     when: When
-    answer: Answer | None
-    """None to reset the connection."""
+    answer: Answer | None  # None to reset the connection
 
 
 class RateLimit(Fault):
@@ -187,8 +184,7 @@ class ThreadedServer(ABC, Generic[F]):
     """
 
     def __init__(self) -> None:
-        self.connections = 0
-        """The number of connections that were opened."""
+        self.connections = 0  # The number of connections that were opened
         self.most_in_flight = 0
         """Maximum number of concurrent requests.
 

@@ -31,10 +31,8 @@ class Signatures:
     region: str = "eu-central-1"
     keys: dict[str, tuple[str, str | None]] = field(default_factory=lambda: {"AKIDEXAMPLE": ("sesame-secret", None)})
     """The secret and the session token of each key."""
-    expired: set[str] = field(default_factory=set)
-    """Keys with an expired session."""
-    ahead: timedelta = timedelta()
-    """The difference between the server's clock and this machine's clock."""
+    expired: set[str] = field(default_factory=set)  # Keys with an expired session
+    ahead: timedelta = timedelta()  # The difference between the server's clock and this machine's clock
     must_sign: frozenset[str] = frozenset({"host", "x-amz-date", "x-amz-content-sha256"})
     """Headers that each signature must cover."""
     accepted: list[frozenset[str]] = field(default_factory=list)
@@ -124,8 +122,7 @@ class FakeSts(FakeServer):
         super().__init__()
         self._signatures = signatures
         self._service = service
-        self.roles: list[Mapping[str, str]] = []
-        """The arguments of each accepted call."""
+        self.roles: list[Mapping[str, str]] = []  # The arguments of each accepted call
 
     def error(self, status: int) -> Answer:
         return _sts_error("AccessDenied" if status == 403 else "InternalFailure", status)

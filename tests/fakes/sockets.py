@@ -86,10 +86,8 @@ class Script(Server):
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []
-        self.requested = asyncio.Event()
-        """Set when the first request has arrived."""
-        self.ended = asyncio.Event()
-        """Set when a client has closed a connection whose response is incomplete."""
+        self.requested = asyncio.Event()  # Set when the first request has arrived
+        self.ended = asyncio.Event()  # Set when a client has closed a connection whose response is incomplete
 
     @property
     def lines(self) -> list[str]:

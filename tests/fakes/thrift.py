@@ -18,10 +18,8 @@ from tests.fakes.thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, S
 
 When = Literal["before", "after", "middle"]
 """Whether a fault occurs before the call is performed, after it, or after half of the reply was sent."""
-Ending = Literal["keep", "close", "reset"]
-"""The end of the connection after a fault."""
-Rewrite = Callable[[Message], Message | bytes | None]
-"""Returns the bytes to send instead of a reply; None for nothing."""
+Ending = Literal["keep", "close", "reset"]  # The end of the connection after a fault
+Rewrite = Callable[[Message], Message | bytes | None]  # Returns the bytes to send instead of a reply; None for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +27,9 @@ class Call:
     """A call as it was received."""
 
     method: str
-    arguments: Struct
-    """By number."""
+    arguments: Struct  # By number
     sequence: int
-    connection: int
-    """The number of the connection, from 1 in the order of opening."""
+    connection: int  # The number of the connection, from 1 in the order of opening
 
     def __str__(self) -> str:
         return f"{self.method} {dict(self.arguments)}"
@@ -52,8 +48,7 @@ class WireFault(Rule):
     ending: Ending = "keep"
 
 
-START, OK, BAD, ERROR, COMPLETE = 1, 2, 3, 4, 5
-"""The kinds of messages of the negotiation."""
+START, OK, BAD, ERROR, COMPLETE = 1, 2, 3, 4, 5  # The kinds of messages of the negotiation
 
 
 def sasl_message(status: int, payload: bytes = b"") -> bytes:

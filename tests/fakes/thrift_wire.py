@@ -9,15 +9,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CALL, REPLY, EXCEPTION = 1, 2, 3
-"""The kinds of messages."""
+CALL, REPLY, EXCEPTION = 1, 2, 3  # The kinds of messages
 BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 """The types of values."""
 _STRICT = 0x8001
 _NUMBERS = {BOOL: ">?", BYTE: ">b", DOUBLE: ">d", I16: ">h", I32: ">i", I64: ">q"}
 
-Reading = Generator[int, bytes, Any]
-"""Yields the number of bytes to read next, receives them, and returns a value."""
+Reading = Generator[int, bytes, Any]  # Yields the number of bytes to read next, receives them, and returns a value
 
 
 class NotThriftError(Exception):

@@ -30,8 +30,7 @@ from tests.fakes.sockets import http
 from tests.fakes.unity import FakeUnity
 from tests.faults.proxy import AwsWire, HttpWire, ThriftWire, Wire
 
-SECRET = "sEcReT-4711"
-"""A part of every secret in the properties."""
+SECRET = "sEcReT-4711"  # A part of every secret in the properties
 
 UNREACHABLE = {
     "storage.region": "us-east-1",
@@ -55,18 +54,14 @@ _HTTP_WIRE = HttpWire()
 class Kind:
     """What the tests know about the API of a catalog."""
 
-    open: Callable[[ExitStack, Path], str]
-    """Starts a fake, and returns its address."""
+    open: Callable[[ExitStack, Path], str]  # Starts a fake, and returns its address
     write: str
     """A pattern for the requests of declarations: method and target, an action of Glue, or a method of Thrift."""
-    listing: str = r"GET \S+/(generic-)?tables(\?\S*)?$"
-    """A pattern for the requests of a page of tables."""
-    aside: str = r"^$"
-    """A pattern for the requests that are not about tables; they get no faults."""
+    listing: str = r"GET \S+/(generic-)?tables(\?\S*)?$"  # A pattern for the requests of a page of tables
+    aside: str = r"^$"  # A pattern for the requests that are not about tables; they get no faults
     page: Callable[[Sequence[str], object], Any] = lambda names, token: None
     """Returns a page of tables in JSON, with a page token."""
-    levels: tuple[str, ...] = ()
-    """The levels above the namespace of a table."""
+    levels: tuple[str, ...] = ()  # The levels above the namespace of a table
     ambiguous: type[LanceNamespaceError] | None = None
     """The error of a declaration after which the client looks up whether the table exists; None means no such error."""
     wire: Wire = _HTTP_WIRE
@@ -144,11 +139,9 @@ _KINDS: Mapping[str, Kind] = {
     ),
 }
 
-HTTP = ("iceberg", "polaris", "unity", "rest")
-"""The catalogs with JSON over HTTP, which have expectations."""
+HTTP = ("iceberg", "polaris", "unity", "rest")  # The catalogs with JSON over HTTP, which have expectations
 
-CATALOGS = (*HTTP, "glue", "hive3")
-"""The catalogs with expectations."""
+CATALOGS = (*HTTP, "glue", "hive3")  # The catalogs with expectations
 
 ALL = (*CATALOGS, "lakekeeper")
 """All catalogs; Lakekeeper's client is that of Polaris, so that its outcomes are only compared with its state."""

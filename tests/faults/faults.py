@@ -28,8 +28,7 @@ from tests.faults.proxy import (
     respond_with_next,
 )
 
-LIMIT = 65536
-"""The value of `max_response_bytes` in the tests."""
+LIMIT = 65536  # The value of `max_response_bytes` in the tests
 
 Then = Literal["again", "reads", "never", "doubt", "void"]
 """Which calls are retried.
@@ -44,11 +43,9 @@ class Expected:
     """The error that users get."""
 
     error: type[LanceNamespaceError]
-    message: str
-    """A part of the message."""
+    message: str  # A part of the message
     then: Then
-    declares: type[LanceNamespaceError] | None = None
-    """The error of a declaration; None if it is the same."""
+    declares: type[LanceNamespaceError] | None = None  # The error of a declaration; None if it is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +58,12 @@ class Fault:
 
     name: str
     act: Act
-    on: Sequence[str] = ALL
-    """The catalogs that it is injected into."""
+    on: Sequence[str] = ALL  # The catalogs that it is injected into
     expected: Mapping[str, Expected | None] | None = None
     """The expected error by catalog; None if the response is usable in spite of the fault."""
-    forwards: bool = True
-    """Whether the request is forwarded to the catalog."""
-    greets: bytes = b""
-    """Bytes to send on each new connection before any request."""
-    lists: bool = True
-    """Whether a listing with the fault has the same outcome as a describe."""
+    forwards: bool = True  # Whether the request is forwarded to the catalog
+    greets: bytes = b""  # Bytes to send on each new connection before any request
+    lists: bool = True  # Whether a listing with the fault has the same outcome as a describe
 
     def error(self, impl: str) -> Expected:
         """Returns the expected error for a catalog."""
@@ -79,8 +72,7 @@ class Fault:
         return expected
 
 
-OVER_HTTP = tuple(impl for impl in ALL if impl != "hive3")
-"""The catalogs over HTTP, with Glue."""
+OVER_HTTP = tuple(impl for impl in ALL if impl != "hive3")  # The catalogs over HTTP, with Glue
 
 NAMED = tuple(impl for impl in ALL if impl not in ("iceberg", "rest"))
 """The catalogs whose descriptions contain the name of the table."""
@@ -215,8 +207,7 @@ ON_ANY_WIRE: Sequence[Fault] = (
 )
 """Other faults of any wire, which the trial tests."""
 
-Place = Callable[[], AbstractAsyncContextManager[str]]
-"""Provides a URL at which no call can be sent."""
+Place = Callable[[], AbstractAsyncContextManager[str]]  # Provides a URL at which no call can be sent
 
 
 @asynccontextmanager
@@ -272,8 +263,7 @@ class Unreachable:
     """An address without a usable server: no call can be sent."""
 
     place: Place
-    messages: Mapping[str, str]
-    """A part of the error message, by catalog; the empty key is for all others."""
+    messages: Mapping[str, str]  # A part of the error message, by catalog; the empty key is for all others
     connect_timeout: str = "4s"
     then: Then = "again"
 

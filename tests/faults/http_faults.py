@@ -17,8 +17,7 @@ from tests.fakes.thrift_wire import EXCEPTION, REPLY, Message, Struct, decoded, 
 from tests.faults.faults import LIMIT, LOST, OVER_HTTP, SILENT, TOO_LONG, Expected, Fault, fault
 from tests.faults.proxy import PATIENCE, Act, End, Exchange, always, change, let_client_read, respond, respond_with_next
 
-_ROUNDS = 40
-"""Number of parts that are sent before the time of the attempt passes."""
+_ROUNDS = 40  # Number of parts that are sent before the time of the attempt passes
 
 OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

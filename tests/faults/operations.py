@@ -70,11 +70,9 @@ def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> p
 
 ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
 
-ATTEMPTS = 3
-"""Maximum number of attempts of a call in the tests."""
+ATTEMPTS = 3  # Maximum number of attempts of a call in the tests
 
-_TIMEOUT = 60.0
-"""Maximum seconds of an operation, including the simulated time of the proxy."""
+_TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 
 _DOUBT = "whether it took effect is unknown"
 

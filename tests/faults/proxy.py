@@ -21,17 +21,14 @@ if TYPE_CHECKING:
     from tests.faults.catalogs import Catalog
     from tests.faults.faults import Fault
 
-PATIENCE = 5
-"""Maximum seconds of an attempt."""
+PATIENCE = 5  # Maximum seconds of an attempt
 
 _QUIET, _LONG = 30, 5000
 """Iterations of the event loop without work after which a proxy is idle, and the maximum number to wait for that."""
 
-_TURNS = 20
-"""Iterations of the event loop after which the client has read all data."""
+_TURNS = 20  # Iterations of the event loop after which the client has read all data
 
-_CLOSE_TIMEOUT = 30.0
-"""Seconds until all connections of a closed client must be closed."""
+_CLOSE_TIMEOUT = 30.0  # Seconds until all connections of a closed client must be closed
 
 End = Literal["keep", "close", "reset", "hang", "shut", "drip"]
 """The end of a response: the connection stays open, is closed or reset, is silent or half closed, or is slow."""
@@ -42,14 +39,11 @@ class Exchange:
     """A request, its responses, and the connection of the client."""
 
     request: bytes
-    response: bytes
-    """The response of the catalog; empty if the request was not forwarded."""
-    previous: bytes
-    """The response to the previous request, on any connection."""
+    response: bytes  # The response of the catalog; empty if the request was not forwarded
+    previous: bytes  # The response to the previous request, on any connection
     reader: StreamReader
     writer: StreamWriter
-    pass_time: Callable[[float], Awaitable[None]]
-    """Moves the clock when no request is at the catalog."""
+    pass_time: Callable[[float], Awaitable[None]]  # Moves the clock when no request is at the catalog
 
     async def send(self, data: bytes) -> None:
         """Sends bytes to the client."""
@@ -57,8 +51,7 @@ class Exchange:
         await self.writer.drain()
 
 
-Act = Callable[[Exchange], Awaitable[bool]]
-"""Responds to a request; returns whether the connection stays open."""
+Act = Callable[[Exchange], Awaitable[bool]]  # Responds to a request; returns whether the connection stays open
 
 Respond = Callable[[Exchange], bytes]
 
@@ -369,8 +362,7 @@ class FixedResponseServer(Server):
 
     def __init__(self, response: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
-        self.received = 0
-        """Number of connections on which bytes were received."""
+        self.received = 0  # Number of connections on which bytes were received
         self._response = response
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:

@@ -50,8 +50,7 @@ def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dic
     return properties
 
 
-_USUAL = ("iceberg", "glue", "hive3")
-"""One catalog of each transport."""
+_USUAL = ("iceberg", "glue", "hive3")  # One catalog of each transport
 
 ENDINGS = [
     pytest.param(name, impl, id=f"{impl}: {name}", marks=[] if impl in _USUAL else [thorough])
@@ -195,11 +194,9 @@ async def test_a_redirect_without_location_is_an_error(impl: str) -> None:
     assert isinstance(result, InternalError) and "it points to nowhere" in str(result)
 
 
-_MOST_MB = 64
-"""Maximum memory for all faults together, with responses of up to 64 KiB."""
+_MOST_MB = 64  # Maximum memory for all faults together, with responses of up to 64 KiB
 
-_TIMEOUT = 300
-"""Seconds after which the child is ended; it takes about 10."""
+_TIMEOUT = 300  # Seconds after which the child is ended; it takes about 10
 
 
 def _run(connection: Connection, impl: str, tmp: Path, every: int) -> None:

@@ -32,8 +32,7 @@ from tests.support.operations import NAMES
 
 T = TypeVar("T")
 
-_TIMEOUT = 60.0
-"""Maximum seconds of an operation, including the simulated time of the proxy."""
+_TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 
 _TABLES = ("t0", "t1", "t2")
 
@@ -48,11 +47,9 @@ class Report:
     injected: int = 0
     right: int = 0
     errors: dict[str, int] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-    """Wrong results, and errors that are not those of the spec."""
+    wrong: list[str] = field(default_factory=list)  # Wrong results, and errors that are not those of the spec
     hangs: list[str] = field(default_factory=list)
-    peak_mb: float = 0.0
-    """Memory that the process allocated after the first fault."""
+    peak_mb: float = 0.0  # Memory that the process allocated after the first fault
     seconds: float = 0.0
 
 
@@ -238,8 +235,7 @@ def _most_memory() -> int:
 
 PAGE = "faults.md"
 
-Row = tuple[str, Mapping[str, str]]
-"""The name of a fault, and its outcome by catalog."""
+Row = tuple[str, Mapping[str, str]]  # The name of a fault, and its outcome by catalog
 
 _COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
 _BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)

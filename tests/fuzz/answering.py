@@ -61,17 +61,14 @@ class Case:
     name: str
     pattern: str
     """A pattern for the requests that get it: method and target of HTTP, an action of Glue, or a Thrift method."""
-    good: Any
-    """JSON, or the fields of a Thrift result."""
+    good: Any  # JSON, or the fields of a Thrift result
     ask: Callable[[AsyncNamespace], Awaitable[object]]
     around: Mapping[str, Any] = field(default_factory=dict)
     """The responses to other requests, by pattern; with a status and a body if they are not correct responses."""
     properties: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
-    anew: bool = False
-    """Whether a namespace requests it only once, and then remembers it."""
-    secret: tuple[str, ...] | None = None
-    """The path to the part in which all values may be secret."""
+    anew: bool = False  # Whether a namespace requests it only once, and then remembers it
+    secret: tuple[str, ...] | None = None  # The path to the part in which all values may be secret
     ends: type[LanceNamespaceError] | None = None
     """The outcome of the correct response, if all requests of its kind get the same one."""
 
@@ -86,8 +83,7 @@ class Answering(Server):
         super().__init__()
         self.case = case
         self.status = 200
-        self.answer: Any = None
-        """A body; for Thrift, a message without its header."""
+        self.answer: Any = None  # A body; for Thrift, a message without its header
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
@@ -163,11 +159,9 @@ def asking(case: Case) -> Iterator[Asking]:
             runner.run(server.__aexit__())
 
 
-Path = tuple[Any, ...]
-"""The keys and indexes that lead to a value inside another."""
+Path = tuple[Any, ...]  # The keys and indexes that lead to a value inside another
 
-DROPPED = object()
-"""Represents a member that is omitted."""
+DROPPED = object()  # Represents a member that is omitted
 
 
 def _nested(depth: int, *, lists: bool) -> Any:

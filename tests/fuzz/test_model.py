@@ -32,16 +32,14 @@ from tests.contract.site import Site
 from tests.contract.sites import SITES
 from tests.support.budget import rounds, with_usual
 
-Kept = tuple[str, Mapping[str, str]]
-"""The location of a table, and its properties."""
+Kept = tuple[str, Mapping[str, str]]  # The location of a table, and its properties
 
 
 @dataclass
 class Model:
     """Namespaces with their properties, and tables with their locations; the root is created like the others."""
 
-    folds: bool
-    """Whether names are stored and compared in lower case."""
+    folds: bool  # Whether names are stored and compared in lower case
     _namespaces: dict[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
     _tables: dict[TableId, Kept] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
@@ -144,18 +142,15 @@ class Asked:
         self._runner.close()
 
 
-Where: TypeAlias = int | list[str]
-"""A namespace: an existing one, or names in the home."""
-What: TypeAlias = int | tuple[Where, str]
-"""A table: an existing one, or a name in a namespace."""
+Where: TypeAlias = int | list[str]  # A namespace: an existing one, or names in the home
+What: TypeAlias = int | tuple[Where, str]  # A table: an existing one, or a name in a namespace
 
 MODELLED = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "unity-fake"]
 
 NAMES = st.sampled_from(["a", "b", "Cc", "cc", "d_1"])
 TABLES = st.sampled_from(["t", "u", "U", "v_1", "w"])
 PROPERTIES = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["v", "w", "1"]), max_size=2)
-WHICH = st.integers(0, 9)
-"""Represents one of the existing objects, because random names rarely exist."""
+WHICH = st.integers(0, 9)  # Represents one of the existing objects, because random names rarely exist
 WHERE: st.SearchStrategy[Where] = st.one_of(WHICH, WHICH, st.lists(NAMES, min_size=1, max_size=2))
 WHAT: st.SearchStrategy[What] = st.one_of(WHICH, WHICH, st.tuples(WHERE, TABLES))
 LIMITS = st.one_of(st.none(), st.integers(1, 4))

@@ -33,8 +33,7 @@ EVERYTHING: Shape = {id: {inner: {2: None, 1: None} for inner in range(16)} for 
 SHAPES: Sequence[Shape] = [{}, {0: None}, {1: None, 9: None}, {0: {1: {1: None, 7: {2: None}, 9: None}}}, EVERYTHING]
 
 _TEXTS = st.text(max_size=12)
-_LITTLE = 200_000
-"""More bytes than a small message needs, and far fewer than the lengths that it may announce."""
+_LITTLE = 200_000  # More bytes than a small message needs, and far fewer than the lengths that it may announce
 
 
 @st.composite

@@ -25,8 +25,7 @@ from tests.support.lake import lake
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 
-_PACKAGE, _VERSION = "@sparticuz/chromium", "147.0.0"
-"""A build of Chromium that needs few libraries of the system."""
+_PACKAGE, _VERSION = "@sparticuz/chromium", "147.0.0"  # A build of Chromium that needs few libraries of the system
 
 _UNPACK = """
 const fs = require('fs'), zlib = require('zlib');

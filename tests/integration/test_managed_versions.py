@@ -40,10 +40,8 @@ class Site:
     server: IcebergRest | Nessie
     properties: Properties
     writers: int
-    appends: int
-    """The number of appends of each writer."""
-    kills: int
-    """The number of times that the server is killed during the writes."""
+    appends: int  # The number of appends of each writer
+    kills: int  # The number of times that the server is killed during the writes
 
 
 @pytest.fixture(scope="module", params=with_usual(["iceberg", "nessie"], "iceberg"))

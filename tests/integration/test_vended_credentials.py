@@ -88,10 +88,8 @@ class VendingCatalog(FakeServer):
         super().__init__()
         self._catalog = httpx.Client(base_url=endpoint, trust_env=False)
         self._keys = keys
-        self.seconds = 3600.0
-        """The validity of the next keys, as the catalog announces it."""
-        self.issued: list[str] = []
-        """The ids of the issued keys."""
+        self.seconds = 3600.0  # The validity of the next keys, as the catalog announces it
+        self.issued: list[str] = []  # The ids of the issued keys
 
     def stop(self) -> None:
         super().stop()

@@ -26,8 +26,7 @@ def glue(directory: Path) -> Iterator[FakeGlue]:
         yield server
 
 
-Properties = Mapping[str, str]
-"""The properties of a connection."""
+Properties = Mapping[str, str]  # The properties of a connection
 
 
 @contextmanager

@@ -42,15 +42,11 @@ class Release:
     """A release of the metastore: its coordinates and those of its dependencies."""
 
     version: str
-    coordinate: str
-    """The archive with the schema scripts, and with the libraries unless it is another release's."""
+    coordinate: str  # The archive with the schema scripts, and with the libraries unless it is another release's
     schema_tool: str
-    beside: tuple[str, ...]
-    """Coordinates of libraries, which are installed with their dependencies."""
-    alone: tuple[str, ...] = ()
-    """Coordinates of libraries, which are installed without their dependencies."""
-    scripts: tuple[str, ...] = ()
-    """The scripts for Derby's `ij`, if that is the schema tool."""
+    beside: tuple[str, ...]  # Coordinates of libraries, which are installed with their dependencies
+    alone: tuple[str, ...] = ()  # Coordinates of libraries, which are installed without their dependencies
+    scripts: tuple[str, ...] = ()  # The scripts for Derby's `ij`, if that is the schema tool
 
     @property
     def home(self) -> Path:
@@ -133,8 +129,7 @@ class Installed:
     """A metastore on this machine."""
 
     classpath: str
-    database: Path
-    """A Derby database that the release's own scripts created; it is copied and never opened."""
+    database: Path  # A Derby database that the release's own scripts created; it is copied and never opened
 
 
 def installed(version: str) -> Installed:

@@ -130,8 +130,7 @@ def answers_ok(port: int, path: str) -> bool:
 
 
 REGION = "us-east-1"
-KEY = SECRET = "test"
-"""moto checks neither."""
+KEY = SECRET = "test"  # moto checks neither
 _TAIL_CHARACTERS = 3000
 
 

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-is_thorough = False
-"""Whether the run was started with `--thorough`; set before the tests are collected."""
+is_thorough = False  # Whether the run was started with `--thorough`; set before the tests are collected
 
-thorough = pytest.mark.thorough
-"""Marks a test that only a thorough run has."""
+thorough = pytest.mark.thorough  # Marks a test that only a thorough run has
 
 
 def rounds(usual: int, at_night: int) -> int:

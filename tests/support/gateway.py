@@ -98,8 +98,7 @@ class Said:
     """The response of a server to one request."""
 
     status: int
-    headers: Mapping[str, str]
-    """By name in lower case."""
+    headers: Mapping[str, str]  # By name in lower case
     body: bytes
 
     @property

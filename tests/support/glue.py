@@ -24,8 +24,7 @@ from lance_ns_async.calls.caller import Caller
 from tests.fakes.glue import FakeGlue
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
-CATALOG = {"glue.kind": "catalog"}
-"""The properties of a namespace that is a catalog."""
+CATALOG = {"glue.kind": "catalog"}  # The properties of a namespace that is a catalog
 
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:

@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["__main__", "tests.support.preloaded"])
 
-LOST_SECONDS = 60.0
-"""Seconds without a response after which a process counts as hung."""
+LOST_SECONDS = 60.0  # Seconds without a response after which a process counts as hung
 
 
 @contextmanager

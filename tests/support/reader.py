@@ -37,8 +37,7 @@ from tests.support.commands import folder
 
 # The embedded catalog adds a random part to the location of a table.
 _RANDOM = re.compile(r"/[0-9a-f]{8}_")
-_SUFFIX = re.compile(r"-[0-9a-f]{12}\b")
-"""The random part of a location in other catalogs."""
+_SUFFIX = re.compile(r"-[0-9a-f]{12}\b")  # The random part of a location in other catalogs
 
 
 class Named(Protocol):
@@ -57,8 +56,7 @@ class Reader:
         self._stands_for = stands_for
         self._session: dict[str, Any] = {"__name__": "__main__"}
         self._exports: list[str] = []
-        self.status: object = 0
-        """The exit status of the last program."""
+        self.status: object = 0  # The exit status of the last program
 
     @property
     def named(self) -> Mapping[str, Any]:

@@ -15,8 +15,7 @@ PACKAGE = ROOT / "lance_ns_async"
 PAGES = ROOT / "docs" / "pages"
 UNIT = ROOT / "tests" / "unit"
 
-_WITH_ROOMS = ("backends", "transports")
-"""The folders whose folders are rooms of their own; each serves other catalogs."""
+_WITH_ROOMS = ("backends", "transports")  # The folders whose folders are rooms of their own; each serves other catalogs
 
 _SITES = {
     "aws": ("glue",),
@@ -91,8 +90,7 @@ class Selection:
     """The rooms whose tests a run has."""
 
     rooms: Set[str]
-    changed: Sequence[str] = ()
-    """The changed files, whose own tests run, too."""
+    changed: Sequence[str] = ()  # The changed files, whose own tests run, too
 
     @classmethod
     def since(cls, revision: str) -> Selection:

@@ -45,10 +45,8 @@ class Talkative(Server):
 
     def __init__(self, greeting: bytes = b"") -> None:
         super().__init__()
-        self.more = asyncio.Event()
-        """Set to send further bytes."""
-        self.left = asyncio.Event()
-        """Set when a client has closed its connection."""
+        self.more = asyncio.Event()  # Set to send further bytes
+        self.left = asyncio.Event()  # Set when a client has closed its connection
         self._greeting = greeting
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:

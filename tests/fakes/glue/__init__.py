@@ -33,8 +33,7 @@ class FakeGlue:
     then its temporary credentials are checked.
     """
 
-    account = "123456789012"
-    """The account of each caller that has not assumed a role of another account."""
+    account = "123456789012"  # The account of each caller that has not assumed a role of another account
 
     def __init__(
         self,
@@ -62,8 +61,7 @@ class FakeGlue:
             session_seconds=session_seconds,
         )
         self._control: Control | None = None
-        self.endpoint = ""
-        """The URL of both services; it stays the same after a restart."""
+        self.endpoint = ""  # The URL of both services; it stays the same after a restart
 
     def __enter__(self) -> Self:
         self._control = Control(self._quirks, self.region)

@@ -20,16 +20,11 @@ _CREDENTIAL = re.compile(r"Credential=([^/,]+)/[^/]*/([^/]*)/")
 class GlueCall:
     """A call that the server received."""
 
-    operation: str
-    """In AWS's spelling: `GetTable`, `AssumeRole`."""
-    parameters: Mapping[str, Any]
-    """JSON values for Glue and Lake Formation; strings for STS."""
-    access_key_id: str
-    """The key that signed the call; empty without a signature."""
-    region: str
-    """The region of the signature."""
-    headers: Mapping[str, str]
-    """Names in lower case."""
+    operation: str  # In AWS's spelling: `GetTable`, `AssumeRole`
+    parameters: Mapping[str, Any]  # JSON values for Glue and Lake Formation; strings for STS
+    access_key_id: str  # The key that signed the call; empty without a signature
+    region: str  # The region of the signature
+    headers: Mapping[str, str]  # Names in lower case
 
 
 def is_glue(request: Received) -> bool:
@@ -96,16 +91,11 @@ class GlueQuirks:
 
     stock: bool = False
     """moto in its original form: no catalogs, no pages, `CatalogId` ignored, prefix patterns, case-sensitive names."""
-    ignore_expression: bool = False
-    """`Expression` is ignored: all tables are listed."""
-    fnmatch_expression: bool = False
-    """`Expression` is a shell pattern, which has no alternation."""
-    short_pages: bool = False
-    """Pages are shorter than requested, every other one is empty, and so is the last one."""
-    no_catalog_api: bool = False
-    """Operations on catalogs are unknown, as in moto: 500 and HTML."""
-    no_catalog_ids: bool = False
-    """Tables are described without the id of their catalog."""
+    ignore_expression: bool = False  # `Expression` is ignored: all tables are listed
+    fnmatch_expression: bool = False  # `Expression` is a shell pattern, which has no alternation
+    short_pages: bool = False  # Pages are shorter than requested, every other one is empty, and so is the last one
+    no_catalog_api: bool = False  # Operations on catalogs are unknown, as in moto: 500 and HTML
+    no_catalog_ids: bool = False  # Tables are described without the id of their catalog
     session_seconds: int | None = None
     """Lifetime of a role's credentials in seconds, whatever is requested; 0 or less for expired ones."""
 
@@ -131,10 +121,8 @@ class Occasion:
     """Selects calls whose operation matches the regular expression as a whole; an empty one selects all."""
 
     operation: str
-    times: int | None = None
-    """Remaining number of calls; None for no limit."""
-    every: int = 1
-    """Selects each n-th of them."""
+    times: int | None = None  # Remaining number of calls; None for no limit
+    every: int = 1  # Selects each n-th of them
     _seen: int = field(default=0, init=False)
 
     def takes(self, request: Received) -> bool:
@@ -160,8 +148,7 @@ class Refusal:
     occasion: Occasion
     code: str
     message: str
-    status: int | None
-    """None for the usual status of the service."""
+    status: int | None  # None for the usual status of the service
     headers: Mapping[str, str]
 
 

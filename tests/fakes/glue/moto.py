@@ -31,8 +31,7 @@ from tests.fakes.glue.scopes import CatalogScope, invalid, root_of
 from tests.fakes.server import Answer, Received
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
-HTML_ERROR = Answer.of(InternalServerError().get_body(), 500)
-"""moto's response to an unknown operation."""
+HTML_ERROR = Answer.of(InternalServerError().get_body(), 500)  # moto's response to an unknown operation
 
 
 class ServedRequest(Request):

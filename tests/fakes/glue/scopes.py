@@ -41,8 +41,7 @@ class CatalogScope(GlueBackend):
         super().__init__(region_name, account_id)
         self.path = path
         self.children: dict[str, CatalogScope] = {}
-        self.shared = False
-        """Whether other accounts may use it; only for root catalogs."""
+        self.shared = False  # Whether other accounts may use it; only for root catalogs
         self._input = dict(catalog_input or {})
         self._created = self._updated = utcnow()
 

@@ -28,8 +28,7 @@ from ..thrift_wire import REPLY, STRING, STRUCT, Message, Struct, Typed
 from .catalog import HiveCatalog
 from .tables import Filters, HiveTables
 
-LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}
-"""The parameters of an external Lance table."""
+LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}  # The parameters of an external Lance table
 _ALIVE = 2
 
 
@@ -60,8 +59,7 @@ class FakeHive(ThriftServer):
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
         self.warehouse = base.resolve() / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)
-        self.compares = version.startswith("4")
-        """Whether an alteration may name a parameter that the table must have."""
+        self.compares = version.startswith("4")  # Whether an alteration may name a parameter that the table must have
         self._modern = version.startswith("4")
         self._sasl = require_plain_sasl is not None
         self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)

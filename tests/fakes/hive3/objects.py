@@ -121,8 +121,7 @@ class Table:
     type: str
     location: str | None
     parameters: dict[str, str]
-    storage: Struct
-    """Its storage descriptor as it was sent, including fields that the metastore ignores."""
+    storage: Struct  # Its storage descriptor as it was sent, including fields that the metastore ignores
     number: int = 0
 
     @property
@@ -222,10 +221,8 @@ def table_type(requested: str | None, parameters: dict[str, str]) -> str:
     return EXTERNAL if parameters.get("EXTERNAL", "").upper() == "TRUE" else MANAGED
 
 
-HIVE = "hive"
-"""The catalog of addresses without one."""
-DEFAULT = "default"
-"""The database that each new catalog contains."""
+HIVE = "hive"  # The catalog of addresses without one
+DEFAULT = "default"  # The database that each new catalog contains
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _CLASSES = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",

@@ -36,8 +36,7 @@ class Outcome:
     """The outcome of a call: `ok`, the name of an exception, or `cut`."""
 
     kind: str
-    value: Any = None
-    """The result, or the message of the exception."""
+    value: Any = None  # The result, or the message of the exception
 
 
 class RawHive:
@@ -200,8 +199,7 @@ _LANCE = {"table_type": "lance", "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "tru
 _MANAGED = {"table_type": "lance"}
 _TIMES = re.compile(r"\b1[0-9]{9}\b")
 _LISTED_IN_NO_ORDER = {"get_table_names_by_filter", "get_table_objects_by_name_req"}
-Answer = tuple[str, str, Any]
-"""The call, its outcome, and its result or message."""
+Answer = tuple[str, str, Any]  # The call, its outcome, and its result or message
 
 
 class Series:

@@ -25,8 +25,7 @@ MANAGED = {"table_type": "lance", "managed_by": "impl"}
 """The properties of a Lance table whose versions the catalog commits."""
 
 
-VENDING = "X-Iceberg-Access-Delegation"
-"""The header by which a client requests credentials."""
+VENDING = "X-Iceberg-Access-Delegation"  # The header by which a client requests credentials
 
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 

@@ -15,12 +15,10 @@ from uuid import uuid4
 
 from tests.fakes.http import JettyError, Refusal
 
-_LEEWAY_MILLIS = 60_000
-"""Maximum number of milliseconds by which a snapshot may be older than the table's last change."""
+_LEEWAY_MILLIS = 60_000  # Maximum number of milliseconds by which a snapshot may be older than the table's last change
 
 Json = dict[str, Any]
-Loaded = dict[str, Any]
-"""The response to the load of a table: `metadata-location` and `metadata`."""
+Loaded = dict[str, Any]  # The response to the load of a table: `metadata-location` and `metadata`
 
 
 def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:

@@ -29,8 +29,7 @@ from tests.fakes.server import Answer, Received
 
 from ..tokens import Tokens
 
-LANCE = {"table_type": "lance"}
-"""The property by which other tools recognize a Lance table."""
+LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
 
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
@@ -84,10 +83,8 @@ class FakeLakekeeper(FakeServer):
         self._vends = vends
         self._load_config = dict(load_config or {})
         self._page_size = page_size
-        self._finished: dict[str, Answer] = {}
-        """Answers to changes, by the key of the change."""
-        self._removed: dict[tuple[Levels, str], int] = {}
-        """The times at which requests deleted tables, by folded names."""
+        self._finished: dict[str, Answer] = {}  # Answers to changes, by the key of the change
+        self._removed: dict[tuple[Levels, str], int] = {}  # The times at which requests deleted tables, by folded names
 
     @property
     def endpoint(self) -> str:

@@ -22,8 +22,7 @@ from tests.fakes.server import Answer, Received
 Json = dict[str, Any]
 Levels = tuple[str, ...]
 
-MAX_DEPTH = 5
-"""The maximum number of levels of a namespace."""
+MAX_DEPTH = 5  # The maximum number of levels of a namespace
 
 
 @dataclass(slots=True)
@@ -57,8 +56,7 @@ class LakekeeperWarehouse:
         self._places = (base, *also)
         self.soft = soft
         self.spaces: dict[Levels, Space] = {}
-        self.deleted: list[Json] = []
-        """The tables that could be restored."""
+        self.deleted: list[Json] = []  # The tables that could be restored
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> Space:
         """Creates a namespace and its parents if they are missing."""

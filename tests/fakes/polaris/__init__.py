@@ -35,14 +35,11 @@ from tests.fakes.polaris.routes import VENDING, Call, Done, PolarisRoutes, param
 from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
 
-LANCE = {"table_type": "lance"}
-"""The property by which other tools recognize a Lance table."""
+LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
 
-DEFAULT_REALM = "POLARIS"
-"""The default realm of a server."""
+DEFAULT_REALM = "POLARIS"  # The default realm of a server
 
-IN_NAMESPACE = "in the namespace"
-"""Represents the location of the namespace followed by the table's name."""
+IN_NAMESPACE = "in the namespace"  # Represents the location of the namespace followed by the table's name
 
 
 class FakePolaris(FakeServer):
@@ -292,10 +289,8 @@ class PolarisTokens:
     """Issues tokens to clients with known secrets."""
 
     def __init__(self, clients: Mapping[str, str], lifetime: int) -> None:
-        self.requests = 0
-        """The number of requests for tokens, including refused ones."""
-        self.scopes: list[str | None] = []
-        """The scope of each request for a token; None for requests without one."""
+        self.requests = 0  # The number of requests for tokens, including refused ones
+        self.scopes: list[str | None] = []  # The scope of each request for a token; None for requests without one
         self._clients = dict(clients)
         self._lifetime = lifetime
         self._skipped = 0.0

@@ -72,8 +72,7 @@ def violated(constraint: str) -> Refusal:
     return Refusal(400, "ResteasyReactiveViolationException", constraint)
 
 
-Strictness = Literal["1.5", "1.6"]
-"""The first version with these checks."""
+Strictness = Literal["1.5", "1.6"]  # The first version with these checks
 
 _OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
 _BLANKS = ("Zs", "Zl", "Zp")
@@ -114,17 +113,14 @@ def compact(value: Any) -> bytes:
 class Space:
     """A namespace, or a catalog, which is the namespace without levels."""
 
-    number: int
-    """Namespaces are numbered in the order of their creation."""
+    number: int  # Namespaces are numbered in the order of their creation
     levels: Levels
     location: str
     properties: dict[str, str | None]
     children: dict[str, Space] = field(default_factory=dict)
-    tables: dict[str, bytes] = field(default_factory=dict)
-    """The generic tables as the JSON text of responses."""
+    tables: dict[str, bytes] = field(default_factory=dict)  # The generic tables as the JSON text of responses
     iceberg: set[str] = field(default_factory=set)
-    changed: int = -1
-    """The time at which a request changed the properties."""
+    changed: int = -1  # The time at which a request changed the properties
 
 
 @dataclass(frozen=True, slots=True)

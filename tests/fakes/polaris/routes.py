@@ -103,8 +103,7 @@ def _scrambled(raw: bytes) -> bytes:
     return bytes(byte ^ (0x8B + 29 * i) % 256 for i, byte in enumerate(raw))
 
 
-VENDING = "Polaris-Generic-Table-Access-Delegation"
-"""The header by which a client requests credentials."""
+VENDING = "Polaris-Generic-Table-Access-Delegation"  # The header by which a client requests credentials
 
 _ENDPOINTS = [
     *(f"{method} /v1/{{prefix}}/namespaces" for method in ("GET", "POST")),
@@ -123,8 +122,7 @@ class Call:
 
     request: Received
     params: dict[str, str]
-    stranger: str | None
-    """The principal, if it has no grants."""
+    stranger: str | None  # The principal, if it has no grants
 
     def body(self) -> Json:
         """Returns the request's JSON object."""
@@ -174,8 +172,7 @@ class PolarisRoutes:
         self._catalogs = catalogs
         self._paging = paging
         self._table_page = table_page
-        self.now = 0
-        """The number of requests that were performed before the current one."""
+        self.now = 0  # The number of requests that were performed before the current one
 
     def management(self, call: Call, steps: Sequence[str]) -> Done:
         match call.request.method, *steps:

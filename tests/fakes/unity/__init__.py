@@ -30,8 +30,7 @@ API = "/api/2.1/unity-catalog"
 TOKENS = "/api/1.0/unity-control/auth/tokens"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
-LANCE = {"table_type": "lance"}
-"""The property of an external table that makes it a Lance table."""
+LANCE = {"table_type": "lance"}  # The property of an external table that makes it a Lance table
 
 
 class FakeUnity(FakeServer):
@@ -60,10 +59,8 @@ class FakeUnity(FakeServer):
         for all but local tables. `storage_root` is the folder of the locations of schemas.
         """
         super().__init__()
-        self.subjects: set[str] = set()
-        """Tokens of trusted identity providers."""
-        self.token_forms: list[dict[str, str]] = []
-        """The form of each request for a token."""
+        self.subjects: set[str] = set()  # Tokens of trusted identity providers
+        self.token_forms: list[dict[str, str]] = []  # The form of each request for a token
         self._dialect = dialect
         self._access = Access(authorization)
         self._token = next(iter(authorization), None) if authorization else None

@@ -131,8 +131,7 @@ class SchemaRow:
 
     info: Json
     tables: Shelf[TableRow]
-    assets: dict[str, Shelf[Any]]
-    """Volumes, functions and models by the paths of their listings."""
+    assets: dict[str, Shelf[Any]]  # Volumes, functions and models by the paths of their listings
 
     def text(self) -> bytes:
         return compact(self.info)
@@ -249,8 +248,7 @@ def _named(catalog: str, schema: str, name: str) -> Json:
 class User:
     """An authenticated user."""
 
-    grants: frozenset[str] | None = None
-    """Full names of the only tables that the user may read; None for all rights."""
+    grants: frozenset[str] | None = None  # Full names of the only tables that the user may read; None for all rights
 
     def sees(self, full_name: str) -> bool:
         """Returns whether listings contain a table, or a schema or catalog of such tables."""

@@ -107,12 +107,9 @@ _AGAIN = "again"
 class Pages:
     """The pages of listings. The token of a page is its last name, and a full page has one even if it is the last."""
 
-    short: bool = False
-    """Whether pages have fewer entries than requested, in varying numbers."""
-    empty: bool = False
-    """Whether an empty page with a token comes before each other page."""
-    repeat: bool = False
-    """Whether each page is the first one, with the same token."""
+    short: bool = False  # Whether pages have fewer entries than requested, in varying numbers
+    empty: bool = False  # Whether an empty page with a token comes before each other page
+    repeat: bool = False  # Whether each page is the first one, with the same token
 
     def answer(
         self, shelf: Shelf[T], params: Mapping[str, str], sees: Callable[[str], bool], text: Callable[[T], bytes]
@@ -153,12 +150,10 @@ class Ways:
     extra_fields: bool = False
     credentials: Mapping[str, Any] | None = None
     """The vended credentials for tables that are not local; None if no storage is configured."""
-    storage_root: str | None = None
-    """The folder of the locations of schemas; None if schemas have none."""
+    storage_root: str | None = None  # The folder of the locations of schemas; None if schemas have none
     races: set[str] = field(default_factory=set)
     """Full names that can be created once more, as by two concurrent requests."""
-    now: int = 0
-    """The number of requests that were performed before the current one."""
+    now: int = 0  # The number of requests that were performed before the current one
 
 
 Handler = Callable[[Call], Answer]
@@ -172,10 +167,8 @@ class UnityRoutes:
         self._ways = ways
         self._pages = pages
         self._by_id: dict[str, TableRow] = {}
-        self._created: dict[str, int] = {}
-        """The times at which requests created tables and schemas, by full name."""
-        self._removed: dict[str, int] = {}
-        """The times at which requests removed tables and schemas, by full name."""
+        self._created: dict[str, int] = {}  # The times at which requests created tables and schemas, by full name
+        self._removed: dict[str, int] = {}  # The times at which requests removed tables and schemas, by full name
 
     def answer(self, call: Call, steps: Sequence[str]) -> Answer:
         """Performs a request whose path, relative to the API's root, has these decoded segments."""
