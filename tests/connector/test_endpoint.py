@@ -71,9 +71,8 @@ def test_what_the_catalog_has_not_is_no_table(
     spark: SparkSession, ask: Ask, lake: Lake, catalog: str, has_resolver: bool
 ) -> None:
     lake.write("t")
-    locations = lake.prefetch("db.t", "db.nope")
     with (
-        locations.serve(spark, catalog, resolver=lake.resolver if has_resolver else None),
+        lake.prefetch("db.t", "db.nope").serve(spark, catalog, resolver=lake.resolver if has_resolver else None),
         pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"),
     ):
         ask(f"SELECT * FROM {catalog}.db.nope")
@@ -161,8 +160,7 @@ def test_executors_make_no_calls(cluster: SparkSession, lake: Lake, catalog: str
         frame._jdf.queryExecution().executedPlan()
         planned = served.answered
         assert planned > 0
-        processes = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
-        assert sum(processes) == 30
+        assert sum(frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()) == 30
         assert len(frame.collect()) == 30
         assert served.answered == planned
         assert lake.calls == []

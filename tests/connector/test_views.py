@@ -70,8 +70,7 @@ def test_odd_names_and_places_are_read(spark: SparkSession, ask: Ask, lake: Lake
     lake.write("t")
     result = pinned(lake)
     (at,) = result.values()
-    moved = Locations([replace(at, location=str(place))], result.report)
-    with views(spark, moved, name=lambda id: "a`b.c'd") as made:
+    with views(spark, Locations([replace(at, location=str(place))], result.report), name=lambda id: "a`b.c'd") as made:
         assert ask(f"SELECT id FROM {made['db.t']}") == [(1,)]
 
 

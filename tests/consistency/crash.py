@@ -84,8 +84,7 @@ class Round:
 
 def run(place: Place, seed: int) -> Round:
     """Lets a process perform operations, kills it, and examines the state that it left."""
-    random = Random(seed)
-    kill = Kill.chosen(random)
+    kill = Kill.chosen(Random(seed))
     round, began = Round(seed, str(kill)), perf_counter()
     model, under_way = _until_killed(place, seed, kill, round)
     round.cut = under_way.kind if under_way else ""
@@ -335,6 +334,5 @@ def _orphans(place: Place, known: set[str]) -> list[str]:
         if not any(str(file).startswith(f"{it}/") for it in known):
             below = file.relative_to(place.disk).parts
             kinds = ("data", "_versions", "_transactions", "metadata")
-            cut = next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)
-            folders.add("/".join(below[:cut]))
+            folders.add("/".join(below[: next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)]))
     return sorted(folders)

@@ -274,8 +274,7 @@ def _is_explained(event: Event, events: Sequence[Event], rules: Rules) -> bool:
         # A client that takes a declaration back removes empty folders, which another writer may just have created. The
         # writer has then written nothing, and the history shows whether it has.
         return True
-    beside = {it.operation.kind for it in events if it.begun < event.ended and event.begun < it.ended}
-    if "drop" not in beside:
+    if "drop" not in {it.operation.kind for it in events if it.begun < event.ended and event.begun < it.ended}:
         return False
     # If the data may be removed first, the table is still registered while its files are missing.
     return error == "GoneWhileRead" or (not rules.journals and bool(re.search(_NO_FILE, event.answer.message)))

@@ -295,8 +295,7 @@ def operations(random: Random, model: Model) -> Iterator[Operation]:
                 continue
             yield Operation(kind, name, location=random.choice(places), properties=properties)
         elif kind == "rename":
-            targets = [it for it in terms.names if it != name]
-            yield Operation(kind, name, to=random.choice(targets))
+            yield Operation(kind, name, to=random.choice([it for it in terms.names if it != name]))
         elif kind == "drop" and not terms.shares and there and model.others_at(name):
             # The catalog does not know the other tables at the location.
             continue

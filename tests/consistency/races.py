@@ -131,8 +131,7 @@ async def _perform(ns: AsyncNamespace, task: str, operations: Sequence[Operation
     events = []
     for it in operations:
         begun = monotonic()
-        answer = await perform(ns, it)
-        events.append(Event(task, it, answer, begun, monotonic()))
+        events.append(Event(task, it, await perform(ns, it), begun, monotonic()))
     return events
 
 
@@ -156,9 +155,8 @@ def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
         nonlocal number
         number += 10
         kind, name = random.choice(kinds), random.choice(names)
-        writes = kind in CHANGES
         properties = {"number": str(number)} if kind == "replace" else None
-        return Operation(kind, name, (number, number + 1) if writes else (), properties=properties)
+        return Operation(kind, name, (number, number + 1) if (kind in CHANGES) else (), properties=properties)
 
     return [], [[[operation() for _ in range(3)] for _ in range(TASKS)] for _ in range(PROCESSES)]
 

@@ -250,8 +250,7 @@ async def test_a_clone_that_is_killed_goes_on(tmp_path: Path) -> None:
         for i in range(count):
             made = await ns.declare_table({"id": ["home", f"t{i}"], "properties": {"i": str(i)}})
             lance.write_dataset(rows, made.location)
-    arguments = {"data": True, "journal": str(tmp_path / "journal")}
-    job = Job(("dir", source), ("dir", target), "home$*", arguments)
+    job = Job(("dir", source), ("dir", target), "home$*", {"data": True, "journal": str(tmp_path / "journal")})
     outcome = run(job, changes=count, kills=KILLS, seed=2)
     finish = outcome.finish
     assert not finish.problems and finish.counts == {"created": count}, (outcome.kills, finish)

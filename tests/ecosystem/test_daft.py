@@ -36,8 +36,7 @@ def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
 
 def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **options: Any) -> int:
     """Returns the version that was written."""
-    done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table)
-    (version,) = done.to_pydict()["version"]
+    (version,) = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table).to_pydict()["version"]
     assert isinstance(version, int)
     return version
 

@@ -118,8 +118,7 @@ def test_tags_and_branches(db: Any, table: Any, home: list[str]) -> None:
 
 
 def test_indexes_are_made_and_used(db: Any, home: list[str]) -> None:
-    rows = [{"id": n, "vector": [float(n), 1.0]} for n in range(300)]
-    db.create_table("t", rows, namespace_path=home)
+    db.create_table("t", [{"id": n, "vector": [float(n), 1.0]} for n in range(300)], namespace_path=home)
     table = db.open_table("t", namespace_path=home)
     table.create_index("id", config=BTree())
     table.create_index("vector", config=IvfFlat(num_partitions=2))
@@ -305,8 +304,7 @@ def test_a_connection_works_in_another_process(db: Any, home: list[str]) -> None
 
 
 def test_lancedb_itself_pickles_nothing_and_its_namespace_does(db: Any, home: list[str]) -> None:
-    table = db.create_table("t", ROWS, namespace_path=home)
-    for thing in (db, table):
+    for thing in (db, db.create_table("t", ROWS, namespace_path=home)):
         with pytest.raises(TypeError, match="cannot pickle"):
             pickle.dumps(thing)
     with pickle.loads(pickle.dumps(db.namespace_client())) as namespace:

@@ -23,8 +23,7 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
 
 def test_errors_are_as_documented() -> None:
     target = Given(Catalog("dir", {}), None, ["sales"])
-    documented = {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")}
-    assert documented == {
+    assert {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")} == {
         what: (error.__name__, words(target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }
 
@@ -37,8 +36,7 @@ def test_capabilities_are_as_documented() -> None:
 @on_each_kind
 def test_costs_are_as_documented(catalog: Catalog) -> None:
     column = TRIED.index(catalog.impl)
-    documented = {step: costs[column] for step, *costs in LANCEDB.table("step")}
-    assert documented == _costs(catalog)
+    assert {step: costs[column] for step, *costs in LANCEDB.table("step")} == _costs(catalog)
 
 
 def _costs(catalog: Catalog) -> dict[str, str]:

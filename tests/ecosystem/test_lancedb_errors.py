@@ -67,10 +67,7 @@ class Given:
         return "$".join(self.nowhere)
 
 
-Call = Callable[[Given], Any]
-Words = Callable[[Given], str]
-
-CALLS: dict[str, tuple[Call, type[Exception], Words]] = {
+CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], Callable[[Given], str]]] = {
     "open a missing table": (
         lambda g: g.db.open_table("nope", namespace_path=g.home),
         TableNotFoundError,
@@ -264,7 +261,6 @@ def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
     assert type(raised.value) is InvalidInputError
 
 
-BRIEF = {"max_retries": "1", "backoff_initial": "1ms"}
 WRONG = "h0p3ful"  # A secret that no server accepts
 
 PORT = "{port}"
@@ -318,7 +314,7 @@ def check(catalog: Catalog, properties: dict[str, str], error: type[LanceNamespa
         lambda db: db.list_tables(home),
         lambda db: db.describe_namespace(home),
     ]
-    with connected(catalog, **BRIEF, **properties) as db:
+    with connected(catalog, **{"max_retries": "1", "backoff_initial": "1ms"}, **properties) as db:
         for call in calls:
             with pytest.raises(RuntimeError, match=re.escape(f"{error.__name__}: {words}: ")) as raised:
                 call(db)

@@ -40,8 +40,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-Answers = Mapping[str, str]
-
 
 @dataclass(frozen=True)
 class Old:
@@ -84,7 +82,7 @@ class Moved:
         return lambda request: call(request.model_copy(update={"id": move(self._impl, request.id)}))
 
 
-def walk(namespace: Any, old: Old, name: str) -> Answers:
+def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
     """Returns the answers to the calls of a program, in a namespace of its own; an error is its class."""
     home = [*old.above, name]
     orders, stock = [*home, "orders"], [*home, "stock"]
@@ -260,8 +258,7 @@ def test_each_package_reads_the_tables_of_the_other(old: Old) -> None:
     theirs.create_namespace(CreateNamespaceRequest(id=home))
     for package, name in ((theirs, "old"), (moved, "new")):
         at = f"{old.folder}/{name}"
-        declare = DeclareTableRequest(id=[*home, name], location=at, properties={"team": name})
-        package.declare_table(declare)
+        package.declare_table(DeclareTableRequest(id=[*home, name], location=at, properties={"team": name}))
     for package in (theirs, moved):
         assert sorted(package.list_tables(ListTablesRequest(id=home)).tables) == ["new", "old"]
     for name in ("old", "new"):

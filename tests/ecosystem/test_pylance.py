@@ -290,8 +290,7 @@ def test_a_served_table_lives_and_ends(rest: Mapping[str, str], catalog: Catalog
     write(ns, t, VECTORS, mode="append")
     assert ids(ns, t) == [1, 1, 2, 2]
     assert ns.count_table_rows(spec.CountTableRowsRequest(id=t)).count == 4
-    nearest = opened(ns, t).to_table(nearest={"column": "v", "q": [4.0, 4.0], "k": 2})
-    assert nearest["id"].to_pylist() == [2, 2]
+    assert opened(ns, t).to_table(nearest={"column": "v", "q": [4.0, 4.0], "k": 2})["id"].to_pylist() == [2, 2]
     ns.drop_table(spec.DropTableRequest(id=t))
     assert not place.exists()
     with pytest.raises(TableNotFoundError, match=r"Table not found: .*served\$t"):

@@ -34,8 +34,7 @@ def test_a_pool_of_processes(catalog: Catalog, ns: Namespace, home: list[str], m
         jobs = [pool.submit(read_and_write, ns, id, number) for number in JOBS]
         assert [job.result()[0] for job in jobs] == list(JOBS)
         assert ids(ns, id) == [1, 2, 3, *JOBS]
-        read = pool.submit(read_by_class_path, catalog.class_path, dict(catalog.properties), id)
-        assert read.result() == ids(ns, id)
+        assert pool.submit(read_by_class_path, catalog.class_path, dict(catalog.properties), id).result() == ids(ns, id)
         refused = pool.submit(missing, ns, [*home, "nowhere"]).exception()
     assert isinstance(refused, TableNotFoundError) and str(refused).startswith("Table not found: ")
 

@@ -143,7 +143,6 @@ def test_a_pickled_dataset_has_no_credentials_provider(lake: VendingLake) -> Non
 FEW_READERS = 16
 ATTEMPTS = 2
 MEMORY = 1.0  # Seconds for which a refusal is repeated without a call
-PATIENCE = 30.0
 
 
 class Asked:
@@ -244,7 +243,7 @@ def refusal(dataset: Any) -> str:
 
 def rows_in_the_end(dataset: Any) -> Any:
     """Returns the rows that are read after the refusal is forgotten."""
-    until = monotonic() + PATIENCE
+    until = monotonic() + 30.0
     while monotonic() < until:
         with suppress(ValueError):
             return dataset.to_table()

@@ -184,8 +184,7 @@ def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
     keys = Keys(life)
     with ExitStack() as stack:
         # A client without a vended key must fail, and not look for a key on the machine.
-        environment = stack.enter_context(pytest.MonkeyPatch.context())
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("AWS_EC2_METADATA_DISABLED", "true")
         s3 = stack.enter_context(KeyedS3(keys))
         catalog = VendingUnity(keys) if impl == "unity" else VendingPolaris(keys, s3)
         stack.enter_context(catalog)

@@ -144,8 +144,7 @@ def _reset(transport: asyncio.BaseTransport | None) -> None:
     if not isinstance(transport, asyncio.Transport):
         return
     # A socket without lingering is closed with RST, which clients see as a reset and not as an end.
-    wire = transport.get_extra_info("socket")
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
 

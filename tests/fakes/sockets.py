@@ -158,8 +158,7 @@ async def read_request(reader: StreamReader) -> bytes:
 
 def reset(writer: StreamWriter) -> None:
     """Ends the connection with RST, which clients see as a reset and not as an end."""
-    wire = writer.get_extra_info("socket")
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

@@ -46,8 +46,7 @@ class Message:
     def encoded(self) -> bytes:
         """Returns the message as bytes, without a frame."""
         name = self.name.encode()
-        head = struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence)
-        out = bytearray(head)
+        out = bytearray(struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence))
         _write_struct(out, self.body)
         return bytes(out)
 

@@ -348,7 +348,6 @@ def _field(type: int, number: int, value: bytes) -> bytes:
     return struct.pack(">Bh", type, number) + value
 
 
-_OLD = b"\0\0\0\x0dget_table_req\x02\0\0\0\1\0"
 _UNKNOWN_METHOD = Expected(UnsupportedOperationError, "TApplicationException UNKNOWN_METHOD", "never")
 _NO_RESULT = Expected(InternalError, "an answer without a result", "void")
 _OTHER_RESULT = Expected(InternalError, "an answer of unknown form", "void")
@@ -362,7 +361,7 @@ THRIFT: Sequence[Fault] = tuple(
     for name, act, expected in (
         ("an HTTP server", always(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _NO_REPLY),
         ("the compact protocol", always(b"\x82\x41\x01\x0dget_table_req\0"), _NO_REPLY),
-        ("the old binary protocol, which is not strict", always(_OLD), _NO_REPLY),
+        ("the old binary protocol, which is not strict", always(b"\0\0\0\x0dget_table_req\x02\0\0\0\1\0"), _NO_REPLY),
         ("framed replies", change(frame), _NO_REPLY),
         ("a SASL login", always(sasl_message(BAD, b"Expecting START")), _NO_REPLY),
         ("a call instead of a reply", _with_parts(kind=1), _NO_REPLY),

@@ -74,8 +74,6 @@ ATTEMPTS = 3  # Maximum number of attempts of a call in the tests
 
 _TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 
-_DOUBT = "whether it took effect is unknown"
-
 
 @asynccontextmanager
 async def connect(
@@ -103,8 +101,7 @@ async def connect(
 
 
 def _of_server(task: asyncio.Task[Any]) -> bool:
-    names = ("Server._met", "_accept_connection2", "Wire.request")
-    return any(name in repr(task.get_coro()) for name in names)
+    return any(name in repr(task.get_coro()) for name in ("Server._met", "_accept_connection2", "Wire.request"))
 
 
 @asynccontextmanager
@@ -143,8 +140,7 @@ async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
 
 def check_text(error: LanceNamespaceError) -> None:
     """Asserts that an error contains no secret and has a limited length."""
-    text = "".join(traceback.format_exception(error))
-    assert SECRET not in text
+    assert SECRET not in "".join(traceback.format_exception(error))
     assert len(str(error)) < 1500, error
 
 
@@ -158,7 +154,7 @@ def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
 
 def in_doubt(error: object) -> bool:
     """Returns whether an error says that it is unknown whether a change took effect."""
-    return _DOUBT in str(error)
+    return "whether it took effect is unknown" in str(error)
 
 
 async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:

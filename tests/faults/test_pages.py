@@ -97,8 +97,7 @@ async def test_an_endless_listing_ends_with_the_operation(impl: str, ask: Ask) -
 @pytest.mark.parametrize("token", with_usual([7, 1.5, True, [1], {"a": 1}], 7, [1]), ids=str)
 async def test_a_token_that_is_not_a_string_is_an_error(impl: str, ask: Ask, token: object) -> None:
     catalog = open_catalog(impl)
-    fault = _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token))))
-    result, pages = await _page_requests(catalog, fault, ask)
+    result, pages = await _page_requests(catalog, _pages(catalog, chain([(["t0"], "a")], repeat((["t1"], token)))), ask)
     assert isinstance(result, InternalError), repr(result)
     assert f"{type(token).__name__} instead of a string" in str(result) and pages == 2
 

@@ -87,8 +87,7 @@ class Answering(Server):
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
         while not reader.at_eof():
-            data = await (self._thrift if self.case.impl == "hive3" else self._http)(reader)
-            writer.write(data)
+            writer.write(await (self._thrift if self.case.impl == "hive3" else self._http)(reader))
             await writer.drain()
 
     async def _http(self, reader: StreamReader) -> bytes:
@@ -253,8 +252,7 @@ def mutated(draw: st.DrawFn, good: Any) -> Any:
     """Returns a correct response with one to three errors."""
     value = good
     for _ in range(draw(st.integers(1, 3))):
-        path = draw(st.sampled_from(list(paths(value))))
-        value = changed(value, path, draw(st.one_of(st.just(DROPPED), ODD)))
+        value = changed(value, draw(st.sampled_from(list(paths(value)))), draw(st.one_of(st.just(DROPPED), ODD)))
     return value
 
 

@@ -134,9 +134,8 @@ _POLARIS_TABLE = {
         }
     ],
 }
-_AZURE_PLACE = "abfss://c@account.dfs.core.windows.net/n/t0"
 _POLARIS_AZURE = {
-    "table": {"name": "t0", "format": "lance", "base-location": _AZURE_PLACE},
+    "table": {"name": "t0", "format": "lance", "base-location": "abfss://c@account.dfs.core.windows.net/n/t0"},
     "storage-access-configs": [
         {
             "prefix": "abfss://",

@@ -65,8 +65,7 @@ class Model:
 
     def is_empty(self, id: NamespaceId) -> bool:
         kept = self.key(id)
-        inside = [it for it in (*self._namespaces, *self._tables) if it[: len(kept)] == kept]
-        return inside == [kept]
+        return [it for it in (*self._namespaces, *self._tables) if it[: len(kept)] == kept] == [kept]
 
     def children(self, id: NamespaceId) -> list[str]:
         return sorted(it.name for it in self._namespaces if it.parent == self.key(id) and it != self.key(id))

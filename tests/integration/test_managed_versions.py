@@ -62,8 +62,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
     """Provides one process per writer, all of them started."""
-    up = context.Barrier(WRITERS)
-    with ProcessPoolExecutor(WRITERS, context, initializer=await_others, initargs=(up,)) as pool:
+    with ProcessPoolExecutor(WRITERS, context, initializer=await_others, initargs=(context.Barrier(WRITERS),)) as pool:
         wait([pool.submit(int) for _ in range(WRITERS)])
         yield pool
 

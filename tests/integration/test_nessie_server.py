@@ -20,8 +20,6 @@ from tests.support.budget import thorough
 # No test of the usual run needs this server.
 pytestmark = [pytest.mark.integration, thorough]
 
-DATA = pa.table({"id": [1, 2, 3]})
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
@@ -36,8 +34,7 @@ def client(server: Nessie) -> Iterator[httpx.Client]:
 
 
 def test_config_gives_an_escaped_prefix_for_the_warehouse(server: Nessie, client: httpx.Client) -> None:
-    query = {"warehouse": server.properties["warehouse"]}
-    config = client.get("/v1/config", params=query).raise_for_status().json()
+    config = client.get("/v1/config", params={"warehouse": server.properties["warehouse"]}).raise_for_status().json()
     assert config["defaults"]["prefix"] == "main%7Cwarehouse"
     assert "namespace-separator" not in config["overrides"]
 
@@ -47,7 +44,7 @@ def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(server: Nessi
         ns.create_namespace(CreateNamespaceRequest(id=["kept"]))
         declared = ns.declare_table(DeclareTableRequest(id=["kept", "t"]))
         assert declared.location is not None and declared.location.startswith(f"s3://{server.s3.bucket}/kept/t-")
-        lance.write_dataset(DATA, declared.location, storage_options=declared.storage_options)
+        lance.write_dataset(pa.table({"id": [1, 2, 3]}), declared.location, storage_options=declared.storage_options)
         server.kill()
         server.restart()
         result = ns.describe_table(DescribeTableRequest(id=["kept", "t"]))

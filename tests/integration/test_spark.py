@@ -69,11 +69,10 @@ def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, la
 
 @thorough
 def test_older_sparks_read_the_same_by_map_in_arrow(spark: SparkSession, many: Locations) -> None:
-    columns = ["x", "id", "_table"]
     entries = [Entry(str(id), at.location, 1, 10, 1) for id, at in many.items()]
     schema = many.dataframe(spark, ["x", "id"]).schema
     frame = by_map_in_arrow(spark, Plan(entries, 8, "_table"), schema, "read all")
-    assert (frame.columns, partitions(frame)) == (columns, 8)
+    assert (frame.columns, partitions(frame)) == (["x", "id", "_table"], 8)
     per_task = frame.groupBy(f.spark_partition_id()).count().collect()
     assert [row["count"] for row in per_task] == [TABLES * 10 / 8] * 8
     by_source = many.dataframe(spark, ["x", "id"])
@@ -123,8 +122,7 @@ def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
 
 def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, lake: Lake) -> None:
     first, last = lake.write("a", rows(0)), lake.write("z", rows(1))
-    frame = lake.prefetch().dataframe(spark, partitions=1)
-    arriving = frame.toLocalIterator()
+    arriving = lake.prefetch().dataframe(spark, partitions=1).toLocalIterator()
     result = [next(arriving)]
     for location in (first, last):
         lance.write_dataset(rows(2), location, mode="append")
@@ -159,8 +157,7 @@ def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -
 
 
 def test_deleted_rows_stay_deleted(spark: SparkSession, lake: Lake) -> None:
-    location = lake.write("t", rows(0))
-    lance.dataset(location).delete("id < 4")
+    lance.dataset(lake.write("t", rows(0))).delete("id < 4")
     assert lake.prefetch().dataframe(spark).count() == 6
 
 
@@ -216,8 +213,7 @@ def test_storage_options_about_to_expire_are_warned_of(
 
 
 def test_locations_from_json_are_read(spark: SparkSession, many: Locations) -> None:
-    again = Locations.from_json(many.select("db.t?").to_json())
-    assert again.dataframe(spark).count() == 100
+    assert Locations.from_json(many.select("db.t?").to_json()).dataframe(spark).count() == 100
 
 
 def test_locations_themselves_are_rows(spark: SparkSession, tmp_path: Path) -> None:

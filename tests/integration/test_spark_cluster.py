@@ -166,8 +166,7 @@ def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSes
         for name in catalog.add_lance_tables("cat", ("db",), 6):
             lance.write_dataset(rows(1), f"s3://lake/cat/db/{name}", storage_options=s3.options)
         with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
-            locations = resolver.prefetch("cat.db.*", on_error="raise")
-            frame = locations.dataframe(spark)
+            frame = resolver.prefetch("cat.db.*", on_error="raise").dataframe(spark)
             catalog.clear()
             assert frame.count() == 60
             assert catalog.requests == []

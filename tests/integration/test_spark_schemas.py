@@ -119,8 +119,7 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
 
 
 def test_text_types_need_no_common_type_for_a_filter() -> None:
-    tables = locate(a={"s": pa.string()}, b={"s": pa.large_string()})
-    condition = read(tables, filter="s = 'x'")[1]
+    condition = read(locate(a={"s": pa.string()}, b={"s": pa.large_string()}), filter="s = 'x'")[1]
     assert condition is not None and condition.types is None
 
 
@@ -276,8 +275,7 @@ def test_tables_of_a_rest_server_are_written_read_and_maintained(
     resolver.namespace.create_namespace({"id": ["sales"]})
     df = spark.range(0, 60, 1, 3).withColumn("name", f.concat(f.lit("t"), f.col("id") % 6))
     for outcome in ("created", "appended"):
-        report = resolver.write_many(df, by="name", into="sales", mode="append", progress=False)
-        assert report.counts == {outcome: 6}
+        assert resolver.write_many(df, by="name", into="sales", mode="append", progress=False).counts == {outcome: 6}
     resolver.write(df, "sales.all")
     locations = resolver.prefetch("sales.*", on_error="raise")
     assert len(locations) == 7

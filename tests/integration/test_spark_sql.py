@@ -72,8 +72,7 @@ def test_views_read_the_versions_that_were_pinned(spark: SparkSession, ns: Names
 
 def test_odd_names_are_quoted_and_dropped(spark: SparkSession, ns: Namespace) -> None:
     locations = write(ns, *(f"t{n}" for n in range(len(ODD))))
-    names = dict(zip(locations, ODD, strict=True))
-    with views(spark, locations, name=names.__getitem__) as made:
+    with views(spark, locations, name=dict(zip(locations, ODD, strict=True)).__getitem__) as made:
         assert sorted(named(spark)) == sorted(ODD)
         for n, view in enumerate(made.values()):
             assert spark.sql(f"SELECT min(id) FROM {view}").collect() == [(n,)]

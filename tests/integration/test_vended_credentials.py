@@ -22,7 +22,6 @@ from tests.servers.process import KEY, REGION, S3, SECRET, s3
 from tests.support.aws import forget_aws
 from tests.support.lake import ROWS
 
-_DELEGATION = "X-Iceberg-Access-Delegation"
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "content-encoding"})
 
 
@@ -100,7 +99,7 @@ class VendingCatalog(FakeServer):
         response = self._catalog.request(request.method, request.path, headers=kept, content=request.body)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _HOP_BY_HOP}
         answer = Answer(response.status_code, response.content, headers)
-        if _DELEGATION not in request.headers or not response.is_success or not response.content:
+        if "X-Iceberg-Access-Delegation" not in request.headers or not response.is_success or not response.content:
             return answer
         body = response.json()
         if "metadata" not in body:

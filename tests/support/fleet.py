@@ -6,8 +6,6 @@ from pathlib import Path
 
 from lance_ns_async.fleet.run import Report
 
-NEW_NAME = "18446744073709551614.manifest"
-
 
 def make_file(root: Path, path: str) -> None:
     file = root / path
@@ -15,7 +13,7 @@ def make_file(root: Path, path: str) -> None:
     file.touch()
 
 
-def make_table(root: Path, path: str, manifest: str = NEW_NAME) -> None:
+def make_table(root: Path, path: str, manifest: str = "18446744073709551614.manifest") -> None:
     """Creates a folder with the files of a table, whose manifest and data are empty."""
     for name in (f"_versions/{manifest}", "_transactions/0-1.txn", "data/1.lance"):
         make_file(root, f"{path}/{name}")

@@ -29,8 +29,7 @@ CATALOG = {"glue.kind": "catalog"}  # The properties of a namespace that is a ca
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:
     """Returns the properties of a connection, without some of them."""
-    options = {**server.properties, **QUICK, **more}
-    return {key: value for key, value in options.items() if key not in without}
+    return {key: value for key, value in {**server.properties, **QUICK, **more}.items() if key not in without}
 
 
 @asynccontextmanager

@@ -28,8 +28,7 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 async def connected(server: FakeHive, impl: str = "hive3", **properties: str) -> AsyncIterator[AsyncNamespace]:
     """Provides a namespace of the server; tables and catalogs without a location are placed beside its warehouse."""
     root = server.warehouse.parent / "root"
-    options = {"uri": server.uri, "root": str(root), **QUICK, **properties}
-    async with AsyncNamespace.connect(impl, options) as ns:
+    async with AsyncNamespace.connect(impl, {"uri": server.uri, "root": str(root), **QUICK, **properties}) as ns:
         yield ns
 
 

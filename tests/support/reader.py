@@ -195,8 +195,7 @@ def _hive() -> Iterator[str]:
 
 @contextmanager
 def _iceberg() -> Iterator[str]:
-    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
-    with FakeIceberg(vends=vends) as server:
+    with FakeIceberg(vends=[{"prefix": "s3://bucket", "config": _S3_KEYS}]) as server:
         yield server.endpoint
 
 
@@ -208,8 +207,7 @@ def _with_token() -> Iterator[str]:
 
 @contextmanager
 def _lakekeeper() -> Iterator[str]:
-    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
-    with FakeLakekeeper(vends=vends) as server:
+    with FakeLakekeeper(vends=[{"prefix": "s3://bucket", "config": _S3_KEYS}]) as server:
         yield server.endpoint
 
 

@@ -99,8 +99,7 @@ async def client(
     login: Mechanism | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> AsyncIterator[Client]:
-    addresses = [Address(host, port) for port in ports]
-    route = ThriftRoute(addresses, connect_timeout, max_response_bytes, framed, tls)
+    route = ThriftRoute([Address(host, port) for port in ports], connect_timeout, max_response_bytes, framed, tls)
     caller = Caller(policy, ERRORS)
     thrift = open_thrift(
         route,

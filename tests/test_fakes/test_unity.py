@@ -61,11 +61,10 @@ def page(server: FakeUnity, path: str, headers: Mapping[str, str] | None = None)
 
 def column(name: str = "id", **changes: Any) -> dict[str, Any]:
     """Returns a column; parts that are `...` are omitted."""
-    field = {"name": name, "type": "long", "nullable": True, "metadata": {}}
     usual = {
         "name": name,
         "type_text": "bigint",
-        "type_json": json.dumps(field),
+        "type_json": json.dumps({"name": name, "type": "long", "nullable": True, "metadata": {}}),
         "type_name": "LONG",
         "position": 0,
         "nullable": True,
@@ -403,5 +402,4 @@ def test_the_owner_cannot_declare_at_a_location_in_use() -> None:
             ({"name": "t2"}, (403, "PERMISSION_DENIED")),
             ({"storage_location": "s3://bkt/other"}, (400, "TABLE_ALREADY_EXISTS")),
         ):
-            reply = call(server, "POST", "/tables", new(**changes), bearing("all"))
-            assert error(reply)[:2] == expected
+            assert error(call(server, "POST", "/tables", new(**changes), bearing("all")))[:2] == expected

@@ -166,8 +166,7 @@ class FakeGlue:
 
         The default status is 400, for STS 403; STS sends its codes without `Exception` at the end.
         """
-        occasion = Occasion(operation, times, every or 1)
-        self._ask("refuse", Refusal(occasion, code, message, status, dict(headers or {})))
+        self._ask("refuse", Refusal(Occasion(operation, times, every or 1), code, message, status, dict(headers or {})))
 
     def deny(self, operation: str = "") -> None:
         """Denies access to an operation."""
@@ -311,7 +310,6 @@ def _table_input(
 T = TypeVar("T")
 
 _TOP = Path(__file__).parents[3]
-_POLL_SECONDS = 0.002
 
 
 class Control:
@@ -354,8 +352,7 @@ def _orders() -> socket.socket:
     """Returns the socket to the process from which servers are forked, which lives as long as this one."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", f"{__package__}.server"]
-        process = subprocess.Popen(command, stdin=theirs.fileno(), cwd=_TOP)
+        process = subprocess.Popen([sys.executable, "-m", f"{__package__}.server"], stdin=theirs.fileno(), cwd=_TOP)
 
     def end() -> None:
         ours.close()
@@ -396,7 +393,7 @@ class Held:
         while self.waiting < count:
             if time.monotonic() > until:
                 raise TimeoutError(f"{self.waiting} of {count} calls came to wait")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.002)
 
     async def reached(self, count: int = 1) -> None:
         """Like `wait_for`, in a coroutine."""

@@ -102,9 +102,8 @@ class CatalogMoto(StockMoto):
 
 def _environ(request: Received) -> dict[str, Any]:
     path, _, query = request.path.partition("?")
-    headers = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()}
     return {
-        **headers,
+        **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in request.headers.items()},
         "REQUEST_METHOD": request.method,
         "PATH_INFO": unquote(path),
         "QUERY_STRING": query,
@@ -130,8 +129,6 @@ _DATABASE_ATTRIBUTES: Mapping[tuple[str, ...], Sequence[str]] = {
     ("NAME", "TARGET_DATABASE"): ("Name", "TargetDatabase"),
 }
 _HEADERS = {"Content-Type": "application/x-amz-json-1.1", "x-amzn-RequestId": REQUEST_ID}
-_MOST = 100
-_MOST_CATALOGS = 1000
 
 
 class CatalogGlueResponse(GlueResponse):
@@ -191,7 +188,7 @@ class CatalogGlueResponse(GlueResponse):
         if filled:
             result = [catalog for catalog in result if catalog.databases]
         subject = f"catalogs {scope.catalog_id} {recursive} {with_root} {filled}"
-        return self._listing("CatalogList", result, subject, most=_MOST_CATALOGS, form=CatalogScope.as_catalog)
+        return self._listing("CatalogList", result, subject, most=1000, form=CatalogScope.as_catalog)
 
     def create_catalog(self) -> ActionResult:
         self._catalogs_wanted()
@@ -270,7 +267,7 @@ class CatalogGlueResponse(GlueResponse):
             raise invalid(f"attributesToGet failed to satisfy constraint: {attributes} is not one of {list(known)}")
         return fields
 
-    def _listing(self, key: str, items: Sequence[T], subject: str, *, form: Any, most: int = _MOST) -> ActionResult:
+    def _listing(self, key: str, items: Sequence[T], subject: str, *, form: Any, most: int = 100) -> ActionResult:
         try:
             shown, token = page(
                 items,

@@ -29,7 +29,6 @@ from .catalog import HiveCatalog
 from .tables import Filters, HiveTables
 
 LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}  # The parameters of an external Lance table
-_ALIVE = 2
 
 
 class FakeHive(ThriftServer):
@@ -142,8 +141,7 @@ class FakeHive(ThriftServer):
         """Returns a reply with an exception; raises ValueError if the method does not declare it."""
         if exception == "TApplicationException":
             return application_exception(reply, APPLICATION_TYPES["internal"], message)
-        field = METHODS[reply.name].index(exception) + 1
-        return replace(reply, body=Struct({field: Struct({1: message})}))
+        return replace(reply, body=Struct({METHODS[reply.name].index(exception) + 1: Struct({1: message})}))
 
     def _greet(self, call: Call, first: bool) -> Any:
         user, groups = call.arguments.get(1), call.arguments.get(2) or []
@@ -159,7 +157,7 @@ class FakeHive(ThriftServer):
         request = arguments.get(1)
         match call.method:
             case "getStatus":
-                return _ALIVE
+                return 2  # alive
             case "get_catalogs":
                 return Struct({1: Typed(STRING, sorted(catalogs.catalogs))})
             case "get_catalog":

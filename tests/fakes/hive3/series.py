@@ -28,8 +28,6 @@ from tests.fakes.thrift_wire import (
     receive_message,
 )
 
-_SECONDS = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -124,7 +122,7 @@ class RawHive:
     def connected(self) -> socket.socket:
         """Returns the connection, which is opened when it is needed."""
         if self._wire is None:
-            wire = socket.create_connection(self._address, timeout=_SECONDS)
+            wire = socket.create_connection(self._address, timeout=60.0)
             self._wire = self._tls.wrap_socket(wire, server_hostname=self._address[0]) if self._tls else wire
             if self._plain_sasl is not None:
                 self._log_in(*self._plain_sasl)
@@ -299,11 +297,9 @@ class Series:
         for name, parameters in (("counted", {"EXTERNAL": "TRUE"}), ("uncounted", _LANCE)):
             self._ask("create_table", table("cat", "d", name, parameters=parameters, location=self._at("t/full")))
             self._ask("get_table_req", named("cat", "d", name))
-        view = table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW")
-        self._ask("create_table", view)
+        self._ask("create_table", table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW"))
         self._ask("get_table_req", named("cat", "d", "view"))
-        columns = table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")])
-        self._ask("create_table", columns)
+        self._ask("create_table", table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")]))
         self._ask("get_table_req", named("cat", "d", "columns"))
         self._ask("create_table", table(None, "default", "inhive", location=self._at("t/inhive")))
         self._ask("get_table_req", named(None, "default", "inhive"))

@@ -58,11 +58,9 @@ Compared = Callable[[str, str], None]
 """Receives the operator and the parameter's key of each comparison. May raise an error."""
 
 _PARAMETER = "hive_filter_field_params__"
-_OWNER = "hive_filter_field_owner__"
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[A-Za-z0-9_]+)|(?P<text>"[^"]*"|'[^']*')|(?P<sign><>|!=|[<>]=?|=|\(|\)))""", re.ASCII
 )
-_OPERATORS = {"=", "<>", "!=", "like"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +121,14 @@ class _Parser:
                 raise _unreadable()
             return result
         key, operator, value = self._take(), self._take().lower(), self._take()
-        if operator not in _OPERATORS:
+        if operator not in {"=", "<>", "!=", "like"}:
             raise _unreadable()
         expected = value[1:-1] if value[0] in "\"'" else value
         if key.startswith(_PARAMETER):
             name = key.removeprefix(_PARAMETER)
             self._compared(operator, name)
             return lambda table: _holds(operator, table.parameters[name], expected)
-        if key == _OWNER:
+        if key == "hive_filter_field_owner__":
             return lambda table: table.owner is not None and _holds(operator, table.owner, expected)
         raise Thrown(META, "Invalid key name in filter.  Use constants from org.apache.hadoop.hive.metastore.api")
 

@@ -142,8 +142,7 @@ class FakeIceberg(FakeServer):
         """Adds a table and its namespace; returns its location. Snapshots are numbered from 1 to the current one."""
         location = location or "/".join(("s3://bucket", *levels, f"{name}.lance"))
         with self._lock:
-            updates = creation(location, properties, snapshots, format_version)
-            self._catalog.plant_table(levels, name, updates)
+            self._catalog.plant_table(levels, name, creation(location, properties, snapshots, format_version))
         return location
 
     def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:

@@ -256,7 +256,6 @@ def _written(request: Received, done: Done) -> Answer:
 
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 _REFUSALS = {
     "unauthorized_client": (401, "The client is not authorized"),
     "invalid_scope": (400, "The scope is invalid"),
@@ -321,14 +320,13 @@ class PolarisTokens:
         return {
             "access_token": self.grant(principal),
             "token_type": "bearer",
-            "issued_token_type": _ACCESS_TOKEN,
+            "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
             "expires_in": self._lifetime,
         }
 
     def grant(self, principal: str) -> str:
         """Returns a new token in the form of a JWT."""
-        claims = {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}
-        parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+        parts = [{"alg": "RS256", "typ": "JWT"}, {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}]
         encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
         token = ".".join((*encoded, secrets.token_urlsafe(48)))
         self._good[token] = Grant(principal, self._now() + self._lifetime)

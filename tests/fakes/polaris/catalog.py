@@ -75,7 +75,6 @@ def violated(constraint: str) -> Refusal:
 Strictness = Literal["1.5", "1.6"]  # The first version with these checks
 
 _OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
-_BLANKS = ("Zs", "Zl", "Zp")
 _OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
 
 
@@ -92,7 +91,7 @@ def check_name(name: str, strictness: Strictness | None) -> None:
 
 def check_uri(location: str, start: int = 0) -> None:
     """Raises an error if a location is not a URI, as far as it is parsed from `start` on."""
-    blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in _BLANKS)
+    blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in ("Zs", "Zl", "Zp"))
     blank = next(blanks, len(location))
     bad = _OUT_OF_URIS.search(location, start, blank)
     if bad or blank < len(location):
@@ -182,8 +181,7 @@ class PolarisCatalogs:
 
     def create_namespace(self, parent: Space, level: str, requested: Mapping[str, Any]) -> Space:
         """Returns a new namespace below another, after all checks of the server."""
-        levels = (*parent.levels, level)
-        shown = ".".join(levels)
+        shown = ".".join((*parent.levels, level))
         check_name(level, self._strictness)
         if level in parent.children:
             raise exists(f"Cannot create namespace {shown}. Namespace already exists")

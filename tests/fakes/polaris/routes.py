@@ -28,7 +28,6 @@ from tests.fakes.polaris.catalog import (
 )
 from tests.fakes.server import Received
 
-SEPARATOR = "\x1f"
 _DOTS = re.compile(r"/(\.|%2e){1,2}(?=/|$)", re.IGNORECASE)
 _TOKEN = struct.Struct(">4sQQ")
 _MAGIC = b"page"
@@ -45,7 +44,7 @@ def segments(path: str) -> list[str]:
 
 def levels(text: str) -> tuple[str, ...]:
     """Returns the levels of a decoded namespace segment; an additional separator makes an empty level."""
-    return tuple(text.split(SEPARATOR))
+    return tuple(text.split("\x1f"))
 
 
 def decoded(segment: str) -> str:
@@ -126,8 +125,7 @@ class Call:
 
     def body(self) -> Json:
         """Returns the request's JSON object."""
-        kind = self.request.headers.get("Content-Type", "application/json")
-        if not kind.startswith("application/json"):
+        if not self.request.headers.get("Content-Type", "application/json").startswith("application/json"):
             raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
         if not self.request.body:
             raise Refusal(500, "NullPointerException", "Cannot read the request because it is null")
@@ -250,8 +248,7 @@ class PolarisRoutes:
         catalog = self._catalogs.catalogs.get(name)
         if catalog is None:
             raise no_route(f"Unable to find warehouse {name}")
-        overrides = {"prefix": name}
-        return _done({"defaults": catalog.properties, "overrides": overrides, "endpoints": _ENDPOINTS})
+        return _done({"defaults": catalog.properties, "overrides": {"prefix": name}, "endpoints": _ENDPOINTS})
 
     def _children(self, call: Call, catalog: str) -> Done:
         size, parent = page_size(call.params), call.params.get("parent")

@@ -27,7 +27,6 @@ from tests.fakes.unity.routes import Call, Pages, UnityRoutes, Ways
 from ..tokens import EXCHANGE
 
 API = "/api/2.1/unity-catalog"
-TOKENS = "/api/1.0/unity-control/auth/tokens"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 
 LANCE = {"table_type": "lance"}  # The property of an external table that makes it a Lance table
@@ -161,8 +160,7 @@ class FakeUnity(FakeServer):
 
     def _plant(self, kind: str, row: AssetRow) -> None:
         with self._lock:
-            schema = self._planted(row.info["catalog_name"], row.info["schema_name"])
-            schema.assets[kind].put(row.info["name"], row)
+            self._planted(row.info["catalog_name"], row.info["schema_name"]).assets[kind].put(row.info["name"], row)
 
     def duplicate(self, full_name: str) -> None:
         """Duplicates a table or schema, as after two concurrent creations; afterwards only listings work."""
@@ -171,8 +169,7 @@ class FakeUnity(FakeServer):
             if table:
                 row = self._routes.schema(catalog, schema)
                 name = table[0]
-                info = self._routes.table(row, name).info
-                row.tables.put(name, TableRow({**info, "table_id": str(uuid4())}))
+                row.tables.put(name, TableRow({**self._routes.table(row, name).info, "table_id": str(uuid4())}))
             else:
                 self._routes.plant_schema(self._routes.catalog(catalog), schema, {})
 
@@ -190,7 +187,7 @@ class FakeUnity(FakeServer):
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         try:
-            if (request.method, path) == ("POST", TOKENS):
+            if (request.method, path) == ("POST", "/api/1.0/unity-control/auth/tokens"):
                 return self._exchange(request)
             if not path.startswith(API + "/"):
                 raise Unserved(404)
@@ -220,8 +217,7 @@ class FakeUnity(FakeServer):
             raise UnityError(401, CODES[401], "Invalid subject token")
         token = f"unity-token-{len(self.token_forms)}"
         self._access.set(token, User())
-        body = {"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"}
-        return Answer.of(body)
+        return Answer.of({"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"})
 
     def _planted_catalog(self, name: str) -> CatalogRow:
         return self._routes.catalogs.find(name) or self._routes.plant_catalog(name, {})

@@ -316,7 +316,6 @@ def _java(value: Any) -> str:
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 _OUT_OF_URIS = re.compile(r'["<>\\^`{|}]|%(?![0-9a-fA-F]{2})')
-_CLOUDS = {"s3", "gs", "abfs", "abfss"}
 
 
 def normalised(location: Any) -> str:
@@ -332,7 +331,7 @@ def normalised(location: Any) -> str:
     scheme, rest = _split_scheme(location)
     if scheme == "file":
         stored = "file://" + _resolved(_local_path(rest))
-    elif scheme in _CLOUDS:
+    elif scheme in {"s3", "gs", "abfs", "abfss"}:
         stored = _in_cloud(location, scheme, rest)
     else:
         raise invalid(f"Unsupported URI scheme: {scheme}")

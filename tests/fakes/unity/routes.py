@@ -50,7 +50,6 @@ from tests.fakes.unity.checks import (
 
 TABLE_TYPES = frozenset({"MANAGED", "EXTERNAL", "STREAMING_TABLE", "MATERIALIZED_VIEW", "METRIC_VIEW"})
 FORMATS = frozenset({"DELTA", "CSV", "JSON", "AVRO", "PARQUET", "ORC", "TEXT"})
-OPERATIONS = frozenset({"READ", "READ_WRITE"})
 PATH_OPERATIONS = frozenset({"PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE"})
 JSON = {"Content-Type": "application/json"}
 
@@ -100,7 +99,6 @@ def one_of(known: Collection[str], body: Json, key: str) -> str | None:
 
 
 T = TypeVar("T")
-_AGAIN = "again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class Pages:
         page = shelf.after(after, size)
         more = page[-1][0] if page and len(page) == size else None
         shown = [text(entry) for name, entry in page if sees(name)]
-        return _answer(shelf.kind, shown, _AGAIN if self.repeat else more)
+        return _answer(shelf.kind, shown, "again" if self.repeat else more)
 
 
 def _answer(kind: str, shown: list[bytes], token: str | None) -> Answer:
@@ -156,9 +154,6 @@ class Ways:
     now: int = 0  # The number of requests that were performed before the current one
 
 
-Handler = Callable[[Call], Answer]
-
-
 class UnityRoutes:
     """The REST API of the catalogs of one server."""
 
@@ -179,7 +174,7 @@ class UnityRoutes:
             raise Unserved(405)
         return handler(call)
 
-    def _handlers(self, steps: Sequence[str]) -> Mapping[str, Handler]:
+    def _handlers(self, steps: Sequence[str]) -> Mapping[str, Callable[[Call], Answer]]:
         match steps:
             case ["catalogs"]:
                 return {"GET": self._list_catalogs, "POST": self._create_catalog}
@@ -441,7 +436,7 @@ class UnityRoutes:
 
     def _vend(self, call: Call) -> Answer:
         body = call.body()
-        one_of(OPERATIONS, body, "operation")
+        one_of(frozenset({"READ", "READ_WRITE"}), body, "operation")
         if body.get("table_id") is None:
             raise internal("Cannot invoke String.length() because table_id is null")
         id = str(body["table_id"])

@@ -179,8 +179,7 @@ def test_a_frame_that_changes_fails_instead_of_losing_rows(spark: SparkSession, 
         marker.touch()
 
     marker = tmp_path / "evaluated"
-    df = rows(spark.newSession(), 40).coalesce(1).mapInArrow(drop_one, "id long, name string")
-    report = write(lake, df)
+    report = write(lake, rows(spark.newSession(), 40).coalesce(1).mapInArrow(drop_one, "id long, name string"))
     assert report.counts == {"created": 3, "failed": 1}
     assert "cache it" in report.having("failed")[0].reason
     assert report.failed == [TableId(["db", "t0"])]

@@ -73,8 +73,7 @@ def test_ignore_creates_a_missing_table(spark: SparkSession, lake: Lake) -> None
 
 def test_append_adds_rows_by_column_name(spark: SparkSession, lake: Lake) -> None:
     lake.write(spark.range(3).withColumn("s", f.lit("a")))
-    more = spark.range(3, 5).select(f.lit("b").alias("s"), "id")
-    report = lake.write(more, "append")
+    report = lake.write(spark.range(3, 5).select(f.lit("b").alias("s"), "id"), "append")
     assert (report.version, report.rows) == (2, 2)
     assert lake.dataset().schema.names == ["id", "s"]
     assert sorted(map(tuple, (row.values() for row in lake.dataset().to_table().to_pylist()))) == [
@@ -120,8 +119,7 @@ def test_overwrite_can_read_the_same_table(spark: SparkSession, lake: Lake) -> N
 def test_write_without_rows(spark: SparkSession, lake: Lake, mode: str) -> None:
     if mode != "create":
         lake.write(spark.range(3))
-    none = spark.range(3).where("id > 5")
-    report = lake.write(none, mode)
+    report = lake.write(spark.range(3).where("id > 5"), mode)
     assert (report.version, report.rows, report.fragments) == ({"create": 1, "append": 1, "overwrite": 2}[mode], 0, 0)
     assert lake.dataset().schema == pa.schema([("id", pa.int64())])
     assert lake.dataset().count_rows() == (3 if mode == "append" else 0)
@@ -270,10 +268,8 @@ def test_append_refuses_other_columns(spark: SparkSession, lake: Lake, case: str
 
 def test_append_casts_to_the_types_of_the_table(spark: SparkSession, lake: Lake) -> None:
     types = [pa.int8(), pa.large_string(), pa.float32(), pa.uint16(), pa.list_(pa.float16(), 1), pa.int32()]
-    names = ["a", "b", "c", "d", "e", "f"]
-    lake.make(pa.schema(zip(names, types, strict=True)).empty_table())
-    df = spark.sql("select 1L a, 'x' b, 0.5D c, 7 d, array(1.5D) e, null f")
-    lake.write(df, "append")
+    lake.make(pa.schema(zip(["a", "b", "c", "d", "e", "f"], types, strict=True)).empty_table())
+    lake.write(spark.sql("select 1L a, 'x' b, 0.5D c, 7 d, array(1.5D) e, null f"), "append")
     assert lake.dataset().to_table().to_pylist() == [{"a": 1, "b": "x", "c": 0.5, "d": 7, "e": [1.5], "f": None}]
 
 
@@ -366,8 +362,7 @@ def test_killed_task_is_repeated_without_duplicate_rows(spark: SparkSession, lak
                     kill_writers()
             yield batch
 
-    df = spark.range(0, 200, 1, 2).mapInArrow(dies_once, "id long")
-    assert lake.write(df, max_rows_per_file=10).rows == 200
+    assert lake.write(spark.range(0, 200, 1, 2).mapInArrow(dies_once, "id long"), max_rows_per_file=10).rows == 200
     assert os.path.exists(marks)
     assert lake.ids() == list(range(200))
 
