@@ -17,7 +17,6 @@ from lance_ns_async.spark.local import local_spark
 from tests.connector.lake import MARKS, Ask, Lake
 
 pytestmark = MARKS
-
 TABLES = 10
 
 

@@ -19,7 +19,6 @@ from tests.documentation.pages import Page
 from tests.support.reader import Reader, comparable
 
 pytestmark = MARKS
-
 TABLES = 10
 
 

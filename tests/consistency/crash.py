@@ -199,7 +199,6 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
     def differences(self, model: Model) -> list[str]:
-        """Returns the differences from the model."""
         wrong = []
         for name in model.terms.names:
             shown = ".".join(name)

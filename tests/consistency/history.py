@@ -61,9 +61,7 @@ class Step:
 
 
 Program = tuple[Step, ...]  # The steps of an operation in order; steps of other operations may occur in between
-
 NOT_FOUND, EXISTS = "TableNotFoundError", ("TableAlreadyExistsError", "DataThereError")
-
 EXPECTED = frozenset({NOT_FOUND, *EXISTS, "ConcurrentModificationError"})
 """Errors that a race may cause for the later operation."""
 
@@ -183,9 +181,7 @@ _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table vers
 """Messages of pylance about files that were deleted while it read or wrote them."""
 
 Pending = frozenset[tuple[int, Program]]  # Operations in progress, with the remaining steps of each
-
 Configuration = tuple[State, Pending]
-
 MOST = 50_000  # Maximum number of configurations for one event; beyond it, the search is abandoned
 
 

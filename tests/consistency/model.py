@@ -14,14 +14,11 @@ from lance_ns_async import AsyncNamespace
 from tests.support.lake import stream
 
 Name = tuple[str, ...]  # The id of a table or a namespace
-
 Rows = frozenset[int]
-
 CREATES = frozenset({"create", "write"})
 """Operations that create a table, which must not exist, and write its first rows."""
 
 OVERWRITES = frozenset({"overwrite", "replace"})  # Operations that replace all rows of a table, or create it
-
 APPENDS = frozenset({"append", "insert"})  # Operations that add rows to a table, which must exist
 
 
@@ -70,12 +67,10 @@ class Answer:
 
 
 def path(location: str) -> str:
-    """Returns a local location as a path."""
     return unquote(urlsplit(location).path) if location.startswith("file:") else location
 
 
 def table(rows: tuple[int, ...]) -> pa.Table:
-    """Returns rows as an Arrow table."""
     return pa.table({"id": pa.array(rows, pa.int64())})
 
 
@@ -172,7 +167,6 @@ class Model:
     side: bool = False  # Whether the namespace that is created and dropped exists
 
     def copy(self) -> Model:
-        """Returns a copy of the model."""
         return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
 
     def rows(self, name: Name) -> Rows | None:

@@ -16,9 +16,7 @@ from tests.consistency.model import Name, Operation, perform
 from tests.support.processes import receive, started
 
 PROCESSES, TASKS = 4, 4
-
 _AHEAD = 0.004  # Seconds between the request for a round and its beginning, which is the same in all processes
-
 Tasks = Sequence[Sequence[Operation]]  # The operations of each task of a process
 
 

@@ -166,8 +166,6 @@ async def _describe(ns: AsyncNamespace, namespace: str) -> Mapping[TableId, Any]
 
 
 pytestmark = pytest.mark.long
-
-
 COUNT = rounds(90, 300)
 KILLS = 5
 

@@ -15,7 +15,6 @@ from tests.support.budget import rounds, thorough
 
 pytestmark = pytest.mark.long
 
-
 KILLS = {
     "dir": rounds(6, 80),
     "iceberg-1.11.0": rounds(2, 60),
@@ -25,7 +24,6 @@ KILLS = {
 """Number of kills for each catalog."""
 
 ENOUGH = 5  # Number of failed rounds after which the test ends
-
 NIGHTLY = {"hive-3.1.3"}
 PARAMS = [
     pytest.param(

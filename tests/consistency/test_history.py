@@ -10,7 +10,6 @@ from tests.consistency.model import Answer, Operation
 RULES = Rules()
 TAKEN, MISSING = Answer("TableAlreadyExistsError"), Answer(NOT_FOUND)
 UNKNOWN = Answer("ServiceUnavailableError", "whether it took effect is unknown")
-
 Told = tuple[float, float, str, tuple[int, ...], Answer]
 
 

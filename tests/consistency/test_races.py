@@ -14,15 +14,11 @@ from tests.contract.sites import REAL, SITES
 from tests.support.budget import rounds, thorough
 
 pytestmark = pytest.mark.long
-
-
 ROUNDS = {"mixed": rounds(4, 25), "overwrites": rounds(6, 60), "creates": rounds(2, 10), "removals": rounds(4, 15)}
 """Number of rounds of each plan for each catalog."""
 
 FEWER = {"hive-3.1.3": 6, "iceberg-1.11.0": 4}  # Divisor of the number of rounds for slow servers
-
 ENOUGH = 3  # Number of failed rounds after which the test ends
-
 CACHED = "iceberg-fake-with-a-cache"
 NAMES = ("dir", "glue", CACHED, "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
 USUAL = ("dir", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")

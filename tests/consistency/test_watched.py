@@ -22,10 +22,8 @@ from tests.support.budget import rounds, thorough
 from tests.support.processes import LOST_SECONDS, started
 
 Seen = tuple[str, int | None]  # The location and the version of a table
-
 ROWS = pa.table({"id": [1]})
 WRITERS, NAMES = 4, 8  # Number of processes, and of names that each of them uses
-
 EVERY = 0.05  # Seconds between two looks, at each of which every table is examined
 
 

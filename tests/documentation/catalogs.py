@@ -20,7 +20,6 @@ from tests.documentation.pages import PAGES, Block, Page
 from tests.support.reader import Reader, comparable, stand_ins
 
 PAGE = "index.md"
-
 CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
 """The page of each catalog, by the name of its backend."""
 
@@ -28,7 +27,6 @@ _BLOCK = re.compile(r"(<!-- catalogs -->\n).*(<!-- /catalogs -->)", re.DOTALL)
 
 
 def table() -> str:
-    """Returns the table of catalogs."""
     lines = ["| catalog | connect with | tested on |", "|---|---|---|"]
     for impl, page in CATALOGS.items():
         name = ", ".join(filter(None, [f"[{page.title}]({page.name})", page.head.get("note")]))
@@ -71,7 +69,6 @@ def _check_default(settings: type[Settings], required: Mapping[str, str], name: 
 
 
 FOLDER = PAGES / "tutorials"
-
 _VARYING = re.compile(r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
 """Durations, sizes of files, which contain times, and times."""
 
@@ -122,7 +119,6 @@ class Notebook:
 
 
 def notebooks() -> list[Notebook]:
-    """All notebooks."""
     return [Notebook(path.name) for path in sorted(FOLDER.glob("*.ipynb"))]
 
 

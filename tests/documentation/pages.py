@@ -55,7 +55,6 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Returns whether the tests run it."""
         return self.not_run is None and self.apart is None
 
     @property
@@ -72,7 +71,6 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """The text of the page itself."""
         return (PAGES / self.name).read_text(encoding="utf-8")
 
     @cached_property
@@ -88,7 +86,6 @@ class Page:
 
     @property
     def title(self) -> str:
-        """The title of the page."""
         title = _TITLE.search(self.text)
         assert title is not None, self.name
         return title[1]
@@ -112,5 +109,4 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """All pages."""
     return [Page(path.relative_to(PAGES).as_posix()) for path in sorted(PAGES.rglob("*.md"))]

@@ -26,14 +26,12 @@ from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
 
-
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
     "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 }
 """Properties that are required by every connection."""
 
 MARKS: Mapping[str, Sequence[Any]] = dict.fromkeys(("index.md", "spark.md", "spark-writes.md"), SPARK)
-
 WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) for page in pages() if page.runs]
 
 

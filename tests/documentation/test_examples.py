@@ -17,8 +17,6 @@ from tests.support.reader import Reader, comparable, stand_ins
 from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
-
-
 FOLDER = DOCS / "examples"
 PAGE = Page("examples.md")
 # Its calls are those of the code for Spark in the README.
@@ -32,7 +30,6 @@ SHOWN = {
 
 
 def program(name: str) -> Block:
-    """Returns a program as a block of the page."""
     return Block("python", name, (FOLDER / name).read_text(encoding="utf-8"), 1, None, None)
 
 

@@ -27,9 +27,7 @@ from tests.support.spark import SPARK
 
 PAGES = ("client", "sync", "fleet", "spark", "policy", "errors", "model")
 ONCE = {"self", "cls", "fields"}  # The arguments that the class describes once
-
 COMMON = {"id", "identity", "context"}  # The fields of requests that the class describes once
-
 _DIRECTIVE = re.compile(r"^(?:#+ )?::: (\S+)$", re.MULTILINE)
 _ARGUMENTS = re.compile(r"^Args:\n((?:    .*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    \*{0,2}(\w+): \S", re.MULTILINE)

@@ -21,7 +21,6 @@ TRIED = tuple(impl for impl in BACKENDS if impl in {"dir", "rest", *CATALOGS})
 """The catalogs of these tests, which `tests.servers` can start; `rest` is our gateway to a directory."""
 
 USUAL = ("dir", "iceberg")  # The catalogs of the usual run: one without a server, and one with a server
-
 on_each_kind = pytest.mark.parametrize("catalog", with_usual(TRIED, *USUAL, "unity"), indirect=True)
 """For tests whose results depend on the catalog: the usual run also has one with credentials."""
 
@@ -74,7 +73,6 @@ def running(impl: str, directory: Path, start: Start | None = None) -> Iterator[
 
 
 TOKEN = "0penlake"
-
 on_served = pytest.mark.parametrize("catalog", with_usual(["dir", "hive3", "glue"], "dir"), indirect=True)
 """For tests of catalogs behind the gateway, which is the same for all."""
 

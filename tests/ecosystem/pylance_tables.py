@@ -20,7 +20,6 @@ def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: s
 
 
 def opened(namespace: Namespace, id: list[str], version: int | str | None = None, **options: Any) -> Any:
-    """Returns the dataset that pylance opens."""
     return lance.dataset(namespace_client=namespace, table_id=id, version=version, **options)
 
 

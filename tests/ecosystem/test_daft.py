@@ -19,7 +19,6 @@ from tests.ecosystem.vending import Impl, vending
 
 # Daft counts rows by a function of daft-lance that was renamed since.
 COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
-
 pytestmark = COUNTING
 
 # Daft would choose Ray if another test had started it before.

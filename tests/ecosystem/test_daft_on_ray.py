@@ -10,7 +10,6 @@ from pathlib import Path
 from tests.ecosystem.catalogs import Catalog, Diary, on_one_catalog
 
 ROOT = Path(__file__).parent.parent.parent
-
 SECRETS = ("credential", "secret_access_key")
 """Properties with secrets; catalogs with these reject connections without them."""
 

@@ -31,7 +31,6 @@ from tests.ecosystem.pages_elsewhere import read as read_page
 from tests.ecosystem.ray_cluster import WARNINGS, running
 
 pytestmark = WARNINGS
-
 ROWS = pa.table({"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]})
 
 

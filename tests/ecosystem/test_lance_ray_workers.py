@@ -20,7 +20,6 @@ from tests.ecosystem.ray_cluster import WARNINGS, running
 from tests.ecosystem.vending import vending
 
 pytestmark = WARNINGS
-
 ROWS = pa.table({"id": [1, 2, 3, 4]})
 SECRET = "hush-hush-4711"
 

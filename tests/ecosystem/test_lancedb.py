@@ -54,20 +54,17 @@ def test_a_table_lives_and_ends(db: Any, table: Any, home: list[str]) -> None:
     assert db.list_tables(home).tables == ["t"]
     opened = db.open_table("t", namespace_path=home)
     assert opened.to_arrow().to_pylist() == ROWS
-
     opened.add([{"id": 10, "vector": [10.0, 0.0]}])
     opened.optimize()
     assert ids(opened.search([9.6, 0.0]).limit(2).to_list()) == [9, 10]
     assert ids(opened.search([0.0, 0.0]).where("id > 7").limit(5).to_list()) == [8, 9, 10]
     assert ids(opened.search().where("id > 7").select(["id"]).to_list()) == [8, 9, 10]
-
     assert opened.update(where="id = 1", values={"id": 100}).rows_updated == 1
     assert opened.delete("id < 5").num_deleted_rows == 4
     merge = opened.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     merged = merge.execute([{"id": 100, "vector": [1.0, 1.0]}, {"id": 200, "vector": [2.0, 2.0]}])
     assert (merged.num_updated_rows, merged.num_inserted_rows) == (1, 1)
     assert opened.count_rows() == 8 and opened.count_rows("id >= 100") == 2
-
     table.checkout_latest()
     assert table.count_rows() == 8
     place = Path(urlsplit(opened.uri).path)

@@ -55,13 +55,11 @@ async def test_a_table_lives_and_ends(db: Any, home: list[str]) -> None:
     assert await table.count_rows() == 8
     await table.create_index("id", config=BTree())
     assert [index.index_type for index in await table.list_indices()] == ["BTree"]
-
     await table.checkout(1)
     assert await table.count_rows() == 10
     await table.restore()
     assert await (await db.open_table("t", namespace_path=home)).count_rows() == 10
     assert await (await db.open_table("t", namespace_path=home, version=2)).count_rows() == 11
-
     place = anyio.Path(urlsplit(await table.uri()).path)
     assert await place.is_dir()
     await db.drop_table("t", namespace_path=home)

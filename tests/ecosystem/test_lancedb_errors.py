@@ -37,7 +37,6 @@ NESTING = ("dir", "iceberg", "lakekeeper", "polaris", "rest")
 """The catalogs whose error for a table does not say that the namespace is missing."""
 
 ROOTED = ("dir", "rest")  # The catalogs that can have tables in the root
-
 CASCADING = ("hive2", "hive3", "unity")  # The catalogs that can drop a namespace with its content
 
 
@@ -262,7 +261,6 @@ def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
 
 
 WRONG = "h0p3ful"  # A secret that no server accepts
-
 PORT = "{port}"
 DOWN = {
     "glue": {"region": "us-east-1", "access_key_id": "key", "secret_access_key": WRONG, "endpoint": "http://" + PORT},

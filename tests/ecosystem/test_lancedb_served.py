@@ -17,7 +17,6 @@ from tests.ecosystem.catalogs import TOKEN, Catalog, on_served
 from tests.ecosystem.lancedb_tables import ROWS, ids
 
 pytestmark = on_served
-
 MORE = [{"id": 10, "vector": [10.0, 0.0]}]
 PUSHDOWN = pytest.mark.parametrize("pushdown", [[], ["QueryTable"]])
 

@@ -231,7 +231,6 @@ CATALOGS: Mapping[str, Callable[[Path, Start], AbstractContextManager[Old]]] = {
     "unity": in_unity,
 }
 
-
 REAL = pytest.mark.integration
 # The classes for Hive 2 are those for Hive 3 without catalogs.
 MARKS = {"hive2": [REAL, pytest.mark.thorough], "hive3": [REAL], "iceberg": [REAL]}

@@ -25,10 +25,8 @@ from tests.ecosystem.vending import LEAD, LIFE, Impl, Key, VendingLake, vending
 from tests.support.budget import thorough, with_usual
 
 log = logging.getLogger(__name__)
-
 READERS = 64
 PERIOD = LIFE - LEAD  # Milliseconds for which Lance uses a key
-
 Open = Callable[[Namespace, list[str]], Sequence[Any]]
 
 

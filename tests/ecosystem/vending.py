@@ -20,9 +20,7 @@ from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 
 Impl = Literal["polaris", "unity"]
-
 LEAD = 2000  # Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine
-
 LIFE = 3000  # Milliseconds for which a key is valid
 
 # The response of AWS to expired keys.

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
 _QUIET, _LONG = 20, 200
 """Turns of the loop without other work after which it is idle, and the maximum number to wait for that.
 

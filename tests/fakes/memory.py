@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
 Size = Callable[[int, int | None], int]
 """Returns the number of names in the n-th page, n from 0; the second argument is the caller's page size."""
 

@@ -37,7 +37,6 @@ _LACKS: Mapping[RestDialect, Collection[str]] = {
 }
 
 CODES = {1: 404, 2: 409, 3: 409, 4: 404, 5: 409, 13: 400, 16: 401}  # The HTTP statuses of the spec's codes
-
 _ERRORS = {403: 15, 429: 21, 503: 17}  # The codes of injected errors, by their status
 
 _TYPES = {

@@ -41,7 +41,6 @@ class FakeS3(FakeServer):
 
 
 _KEY, _EXPIRY = b"<key>", b"<expiry>"
-
 _DENIED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
 
 

@@ -14,7 +14,6 @@ BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 
 """The types of values."""
 _STRICT = 0x8001
 _NUMBERS = {BOOL: ">?", BYTE: ">b", DOUBLE: ">d", I16: ">h", I32: ">i", I64: ">q"}
-
 Reading = Generator[int, bytes, Any]  # Yields the number of bytes to read next, receives them, and returns a value
 
 
@@ -52,7 +51,6 @@ class Message:
 
 
 def message() -> Reading:
-    """Reads one message."""
     strict, kind = struct.unpack(">HH", (yield 4))
     if strict != _STRICT:
         raise NotThriftError("Missing version in readMessageBegin, old client?")
@@ -63,7 +61,6 @@ def message() -> Reading:
 
 
 def decoded(data: bytes) -> Message:
-    """Returns the message in these bytes."""
     reading, at = message(), 0
     size = next(reading)
     try:

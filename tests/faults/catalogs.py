@@ -45,8 +45,6 @@ FINE, FAULTY = "fine", "faulty"
 
 FINE_TABLES = (*(f"t{i}" for i in range(4)), *(f"good{i:02}" for i in range(12)))
 FAULTY_TABLES = tuple(f"odd{i}" for i in range(8))
-
-
 _HTTP_WIRE = HttpWire()
 
 
@@ -140,9 +138,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 HTTP = ("iceberg", "polaris", "unity", "rest")  # The catalogs with JSON over HTTP, which have expectations
-
 CATALOGS = (*HTTP, "glue", "hive3")  # The catalogs with expectations
-
 ALL = (*CATALOGS, "lakekeeper")
 """All catalogs; Lakekeeper's client is that of Polaris, so that its outcomes are only compared with its state."""
 
@@ -177,7 +173,6 @@ class Catalog:
         self._numbers = count()
 
     def id(self, name: str, namespace: str = FINE) -> TableId:
-        """Returns the id of a table."""
         return TableId([*self._kind.levels, namespace, name])
 
     def new(self) -> TableId:

@@ -29,7 +29,6 @@ from tests.faults.proxy import (
 )
 
 LIMIT = 65536  # The value of `max_response_bytes` in the tests
-
 Then = Literal["again", "reads", "never", "doubt", "void"]
 """Which calls are retried.
 
@@ -66,14 +65,12 @@ class Fault:
     lists: bool = True  # Whether a listing with the fault has the same outcome as a describe
 
     def error(self, impl: str) -> Expected:
-        """Returns the expected error for a catalog."""
         expected = (self.expected or {})[impl]
         assert expected is not None, self.name
         return expected
 
 
 OVER_HTTP = tuple(impl for impl in ALL if impl != "hive3")  # The catalogs over HTTP, with Glue
-
 NAMED = tuple(impl for impl in ALL if impl not in ("iceberg", "rest"))
 """The catalogs whose descriptions contain the name of the table."""
 

@@ -18,17 +18,14 @@ from tests.faults.faults import LIMIT, LOST, OVER_HTTP, SILENT, TOO_LONG, Expect
 from tests.faults.proxy import PATIENCE, Act, End, Exchange, always, change, let_client_read, respond, respond_with_next
 
 _ROUNDS = 40  # Number of parts that are sent before the time of the attempt passes
-
 OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-
 _NO_AWS = Expected(InternalError, "an answer in a format that AWS does not use", "doubt")
 _NO_JSON = Expected(InternalError, "an answer that is no JSON", "doubt")
 _OTHER_FORM = Expected(InternalError, "an answer of unknown form", "doubt")
 _VOID = Expected(InternalError, "an answer of unknown form", "void")
 _BAD_COMPRESSION = Expected(InternalError, "the answer cannot be decompressed", "doubt")
 _PAGE = "<!DOCTYPE html><html><head><style>p {color: red}</style></head><body><p>Please sign in</p></body></html>"
-
 Alter = Callable[[bytes, bytes], bytes]
 """Returns the faulty response for the head, without its last line, and the body of the correct one."""
 
@@ -352,7 +349,6 @@ _UNKNOWN_METHOD = Expected(UnsupportedOperationError, "TApplicationException UNK
 _NO_RESULT = Expected(InternalError, "an answer without a result", "void")
 _OTHER_RESULT = Expected(InternalError, "an answer of unknown form", "void")
 _NESTED = _internal("more than 64 structs and containers within each other")
-
 _LONG_STRING = _field(11, 9, struct.pack(">I", 2**31 - 1)) + bytes(2 * LIMIT)
 _NO_TEXT = _field(12, 1, _field(11, 1, b"\0\0\0\2\xff\xfe") + b"\0") + b"\0"
 

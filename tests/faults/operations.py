@@ -69,9 +69,7 @@ def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> p
 
 
 ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
-
 ATTEMPTS = 3  # Maximum number of attempts of a call in the tests
-
 _TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 
 
@@ -158,13 +156,11 @@ def in_doubt(error: object) -> bool:
 
 
 async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
-    """Returns the location of a table, or the error."""
     result = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
     return result if isinstance(result, LanceNamespaceError) else str(result.location)
 
 
 async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
-    """Returns the names of the tables in the namespace of a table, or the error."""
     result = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
     return result if isinstance(result, LanceNamespaceError) else result.tables
 

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from tests.faults.faults import Fault
 
 PATIENCE = 5  # Maximum seconds of an attempt
-
 _QUIET, _LONG = 30, 5000
 """Iterations of the event loop without work after which a proxy is idle, and the maximum number to wait for that."""
 
 _TURNS = 20  # Iterations of the event loop after which the client has read all data
-
 _CLOSE_TIMEOUT = 30.0  # Seconds until all connections of a closed client must be closed
-
 End = Literal["keep", "close", "reset", "hang", "shut", "drip"]
 """The end of a response: the connection stays open, is closed or reset, is silent or half closed, or is slow."""
 
@@ -46,13 +43,11 @@ class Exchange:
     pass_time: Callable[[float], Awaitable[None]]  # Moves the clock when no request is at the catalog
 
     async def send(self, data: bytes) -> None:
-        """Sends bytes to the client."""
         self.writer.write(data)
         await self.writer.drain()
 
 
 Act = Callable[[Exchange], Awaitable[bool]]  # Responds to a request; returns whether the connection stays open
-
 Respond = Callable[[Exchange], bytes]
 
 
@@ -130,7 +125,6 @@ def respond_with_next(response: Respond, first: Respond = lambda exchange: excha
 
 
 async def let_client_read() -> None:
-    """Lets the client read all data."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
 
@@ -242,7 +236,6 @@ class Proxy(Server):
 
     @property
     def table_requests(self) -> list[bytes]:
-        """The requests about tables."""
         return [request for request in self.requests if not self.catalog.is_aside(request)]
 
     @property

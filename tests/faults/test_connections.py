@@ -195,7 +195,6 @@ async def test_a_redirect_without_location_is_an_error(impl: str) -> None:
 
 
 _MOST_MB = 64  # Maximum memory for all faults together, with responses of up to 64 KiB
-
 _TIMEOUT = 300  # Seconds after which the child is ended; it takes about 10
 
 

@@ -17,7 +17,6 @@ from tests.faults.proxy import respond
 from tests.support.budget import with_usual
 
 PAGING = pytest.mark.parametrize("impl", [*HTTP, "glue"])
-
 Ask = Callable[[AsyncNamespace, NamespaceId], Awaitable[list[str]]]
 
 

@@ -31,9 +31,7 @@ from tests.faults.proxy import PATIENCE, Proxy
 from tests.support.operations import NAMES
 
 T = TypeVar("T")
-
 _TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
-
 _TABLES = ("t0", "t1", "t2")
 
 
@@ -234,9 +232,7 @@ def _most_memory() -> int:
 
 
 PAGE = "faults.md"
-
 Row = tuple[str, Mapping[str, str]]  # The name of a fault, and its outcome by catalog
-
 _COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
 _BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)
 _THEN = {
@@ -254,7 +250,6 @@ def render() -> str:
 
 
 def tables() -> str:
-    """Returns a table for each group of faults."""
     groups = [("No connection", list(_places())), *((name, list(_rows(faults))) for name, faults in GROUPS)]
     return "\n\n".join(_table(name, rows) for name, rows in groups)
 

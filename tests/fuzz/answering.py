@@ -48,8 +48,6 @@ NO_TOKEN = ("auth_token",)
 TOKEN = {"access_token": SECRET, "token_type": "bearer", "expires_in": 3600, "issued_token_type": "t"}
 DATE = 1_700_000_000_000
 VENDS = {"vend_credentials": True}
-
-
 _LIMITS = {"max_retries": "0", "attempt_timeout": "5s", "adaptive": "false"}
 
 
@@ -159,7 +157,6 @@ def asking(case: Case) -> Iterator[Asking]:
 
 
 Path = tuple[Any, ...]  # The keys and indexes that lead to a value inside another
-
 DROPPED = object()  # Represents a member that is omitted
 
 

@@ -234,7 +234,6 @@ POLARIS: Sequence[Case] = (
     ),
 )
 
-
 _UNITY_COLUMNS = [
     {"name": "a", "type_text": "bigint", "type_name": "LONG", "type_json": '{"name":"a","type":"long"}', "position": 0},
     {

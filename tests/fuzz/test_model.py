@@ -58,7 +58,6 @@ class Model:
         return self._namespaces[NamespaceId(self.key(id))]
 
     def drop(self, id: NamespaceId) -> None:
-        """Drops a namespace with its content."""
         kept = self.key(id)
         self._namespaces = {it: held for it, held in self._namespaces.items() if it[: len(kept)] != kept}
         self._tables = {it: held for it, held in self._tables.items() if it[: len(kept)] != kept}
@@ -143,9 +142,7 @@ class Asked:
 
 Where: TypeAlias = int | list[str]  # A namespace: an existing one, or names in the home
 What: TypeAlias = int | tuple[Where, str]  # A table: an existing one, or a name in a namespace
-
 MODELLED = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "unity-fake"]
-
 NAMES = st.sampled_from(["a", "b", "Cc", "cc", "d_1"])
 TABLES = st.sampled_from(["t", "u", "U", "v_1", "w"])
 PROPERTIES = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["v", "w", "1"]), max_size=2)
@@ -153,7 +150,6 @@ WHICH = st.integers(0, 9)  # Represents one of the existing objects, because ran
 WHERE: st.SearchStrategy[Where] = st.one_of(WHICH, WHICH, st.lists(NAMES, min_size=1, max_size=2))
 WHAT: st.SearchStrategy[What] = st.one_of(WHICH, WHICH, st.tuples(WHERE, TABLES))
 LIMITS = st.one_of(st.none(), st.integers(1, 4))
-
 _homes = itertools.count()
 
 

@@ -31,7 +31,6 @@ HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
 EVERYTHING: Shape = {id: {inner: {2: None, 1: None} for inner in range(16)} for id in range(16)}
 """A shape with all kinds of values."""
 SHAPES: Sequence[Shape] = [{}, {0: None}, {1: None, 9: None}, {0: {1: {1: None, 7: {2: None}, 9: None}}}, EVERYTHING]
-
 _TEXTS = st.text(max_size=12)
 _LITTLE = 200_000  # More bytes than a small message needs, and far fewer than the lengths that it may announce
 

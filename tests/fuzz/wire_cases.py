@@ -96,9 +96,7 @@ GLUE: Sequence[Case] = (
     ),
 )
 
-
 _HEAD = len(Message(REPLY, "", 0).encoded()) - 1
-
 _TABLE = Struct({1: "t0", 2: "n", 7: Struct({2: "s3://lake/n/t0"}), 9: {"table_type": "lance", "k": "v"}})
 _WHOLE = Struct({0: Struct({1: Struct({**_TABLE, 12: "EXTERNAL_TABLE", 8: []})})})
 _TABLES = Struct({0: Struct({1: [_TABLE, Struct({**_TABLE, 1: "t1"})]})})
@@ -175,7 +173,6 @@ ANY_RESULT: st.SearchStrategy[Struct] = st.recursive(
 
 
 def _fields(value: Any) -> Iterator[tuple[Struct, int]]:
-    """Yields each field in a value, with its struct."""
     if isinstance(value, list):
         for item in value:
             yield from _fields(item)

@@ -24,7 +24,6 @@ from lance_ns_async.gateway import Gateway, serving
 from tests.support.lake import lake
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome")
-
 _PACKAGE, _VERSION = "@sparticuz/chromium", "147.0.0"  # A build of Chromium that needs few libraries of the system
 
 _UNPACK = """
@@ -78,7 +77,6 @@ def _extract(archive: Path, folder: Path) -> None:
 
 # The tests only read, so they share a browser and a gateway.
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
-
 _HOSTILE = "<img src=x onerror=alert(1)>"
 
 

@@ -34,7 +34,6 @@ from tests.support.budget import thorough, with_usual
 Version = Literal["3.1.3", "4.0.1"]
 VERSIONS: tuple[Version, ...] = ("3.1.3", "4.0.1")
 ACCOUNT = ("someone", "a password")
-
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 

@@ -26,9 +26,7 @@ from tests.support.budget import rounds, with_usual
 from tests.support.processes import context
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
 Properties = Mapping[str, str]
-
 WRITERS = rounds(4, 8)
 _names = count()
 

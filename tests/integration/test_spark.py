@@ -188,7 +188,6 @@ def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> No
     frame = locations.dataframe(spark)
     # A plan begins with its tables, so what hides them hides all of it.
     packed = Plan([entry], 1, "_table").encode()[:40]
-
     frame.createOrReplaceTempView("secretly")
     assert spark.sql("select * from secretly where id > 4").count() == 5
     rendered = [str(frame._jdf.queryExecution().toString()), repr(frame)]

@@ -31,7 +31,6 @@ from tests.support.budget import thorough
 from tests.support.spark import SPARK, stop_spark
 
 pytestmark = [*SPARK, pytest.mark.long]
-
 TABLES = 16
 WRITTEN = 8
 EXECUTORS = 2 if budget.is_thorough else 1

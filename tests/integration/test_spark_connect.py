@@ -28,7 +28,6 @@ from tests.servers.process import LOOPBACK, free_port
 from tests.support.budget import thorough, with_usual
 
 pytestmark = [pytest.mark.integration, thorough]
-
 TABLES = 40
 POLL_SECONDS = 0.1
 

@@ -21,7 +21,6 @@ from tests.support.budget import thorough, with_usual
 from tests.support.spark import SPARK
 
 pytestmark = SPARK
-
 ODD = ["a`b", "a.b", "é 1", "x'y\"z", "-- c"]
 
 

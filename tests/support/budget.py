@@ -9,7 +9,6 @@ import pytest
 from hypothesis import settings
 
 is_thorough = False  # Whether the run was started with `--thorough`; set before the tests are collected
-
 thorough = pytest.mark.thorough  # Marks a test that only a thorough run has
 
 

@@ -34,9 +34,7 @@ NEEDS_COMMITS = ("create_table_version", "batch_create_table_versions", "batch_c
 """Operations that only a catalog with `commits_versions` supports."""
 
 NO_COMMITS = "versions are committed in the storage, by Lance"
-
 NAMES = {impl: entry.title for impl, entry in registry.BACKENDS.items()}  # The titles of the columns
-
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
 _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)
 

@@ -84,7 +84,6 @@ class CommandProcess:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal to the process itself."""
         os.kill(self.pid, number)
 
     def terminate(self) -> None:

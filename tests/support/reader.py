@@ -254,7 +254,6 @@ def _fake(impl: str) -> Callable[[], AbstractContextManager[str]]:
 
 
 _LANCE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "expires_at_millis": "1795224088134"}
-
 _GLUE = '"glue"'
 _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     # The address in the example of a backend is replaced by that of its fake. The fakes below need arguments.

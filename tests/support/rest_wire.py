@@ -23,9 +23,7 @@ from tests.fakes.server import Answer, Received
 from tests.support.lake import stream
 
 PAGE = "catalogs/rest.md"
-
 MODES = ("local", "remote")
-
 _BLOCK = re.compile(r"(<!-- wire -->\n).*(<!-- /wire -->)", re.DOTALL)
 _ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 _QUERY = {"k": 1, "vector": {}}

@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "lance_ns_async"
 PAGES = ROOT / "docs" / "pages"
 UNIT = ROOT / "tests" / "unit"
-
 _WITH_ROOMS = ("backends", "transports")  # The folders whose folders are rooms of their own; each serves other catalogs
 
 _SITES = {

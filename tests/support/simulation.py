@@ -13,7 +13,6 @@ from typing import Literal
 from lance_ns_async.calls.limiter import Limiter, Sent
 
 Outcome = Literal["ok", "refused", "failed"]
-
 _OWN_WORK = 120e-6  # Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts
 _NEVER = Sent(0.0)
 _LONGEST = 600  # Seconds after which a simulation fails

@@ -356,7 +356,6 @@ def test_a_principal_without_grants(method: str, path: str, body: Any, status: i
     ],
 )
 def test_newer_servers_accept_fewer_names(strictness: Any, refused: list[str], accepted: list[str]) -> None:
-    """These names are those of the source of the newer servers."""
     with FakePolaris(credential=None, strict_names=strictness) as server:
         server.add_namespace("cat", ["a"])
         for name in (*refused, *accepted):

@@ -169,7 +169,6 @@ class FakeGlue:
         self._ask("refuse", Refusal(Occasion(operation, times, every or 1), code, message, status, dict(headers or {})))
 
     def deny(self, operation: str = "") -> None:
-        """Denies access to an operation."""
         self.fail("AccessDeniedException", operation=operation, times=None)
 
     def html_error(self, operation: str = "", times: int | None = 1, *, status: int = 500) -> None:
@@ -308,7 +307,6 @@ def _table_input(
 
 
 T = TypeVar("T")
-
 _TOP = Path(__file__).parents[3]
 
 

@@ -38,7 +38,6 @@ def is_lake_formation(request: Received) -> bool:
 
 
 def operation_of(request: Received) -> str:
-    """Returns the operation of a request."""
     if is_glue(request):
         return request.headers["X-Amz-Target"].rpartition(".")[2]
     if is_lake_formation(request):
@@ -53,7 +52,6 @@ def signer_of(request: Received) -> tuple[str, str]:
 
 
 def call_of(request: Received) -> GlueCall:
-    """Returns the call in a request."""
     has_json = is_glue(request) or is_lake_formation(request)
     parameters = request.json or {} if has_json else _form(request)
     headers = {name.lower(): value for name, value in request.headers.items()}

@@ -335,7 +335,6 @@ def matching(names: Sequence[str], expression: str) -> Sequence[str]:
 
 
 def shell_matching(names: Sequence[str], expression: str) -> Sequence[str]:
-    """Returns the names that match a shell pattern."""
     return [name for name in names if fnmatchcase(name, expression)]
 
 

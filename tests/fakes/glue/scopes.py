@@ -75,7 +75,6 @@ class CatalogScope(GlueBackend):
         return self.below(path.split("/")) if colon else self
 
     def below(self, names: Sequence[str]) -> CatalogScope:
-        """Returns the catalog at the end of these names."""
         scope = self
         for name in names:
             child = scope.children.get(name.lower())
@@ -165,14 +164,12 @@ class CatalogScope(GlueBackend):
 
 
 def root_of(account: str, region: str) -> CatalogScope:
-    """Returns the root catalog of an account in a region."""
     root = glue_backends[account][region]
     assert isinstance(root, CatalogScope)
     return root
 
 
 def folded(name: str) -> str:
-    """Returns a name as Glue stores it."""
     if not 0 < len(name) <= _LONGEST_NAME:
         raise invalid(f"name failed to satisfy constraint: between 1 and {_LONGEST_NAME} characters")
     return name.lower()

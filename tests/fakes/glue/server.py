@@ -181,7 +181,6 @@ class GlueServer(FakeServer):
             self._scope(path).create_database(name, {**database_input, "Name": name})
 
     def add_tables(self, path: str, database: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        """Adds tables to a database."""
         with self._lock:
             scope = self._scope(path)
             for table_input in inputs:
@@ -247,7 +246,6 @@ class LakeFormation:
         self._grants[table] = permissions
 
     def filter_cells(self, table: str) -> None:
-        """Adds a filter of cells to a table."""
         self._filtered.add(table)
 
     def limit(self, seconds: float | None) -> None:

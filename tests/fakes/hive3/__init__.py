@@ -81,7 +81,6 @@ class FakeHive(ThriftServer):
             self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
 
     def add_database(self, catalog: str, name: str, *, parameters: Mapping[str, str] | None = None) -> None:
-        """Adds a database to a catalog."""
         with self._lock:
             self._catalog.plant_database(catalog, name, parameters or {})
 
@@ -107,7 +106,6 @@ class FakeHive(ThriftServer):
             self._catalog.database(catalog, database).tables[name].created = old.created + 1
 
     def add_function(self, catalog: str, database: str, name: str) -> None:
-        """Adds a function to a database."""
         with self._lock:
             self._catalog.database(catalog, database).functions.add(name)
 

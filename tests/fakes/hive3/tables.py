@@ -231,7 +231,6 @@ class HiveTables:
         return _shuffled(names)[: most if most >= 0 else None]
 
     def get(self, request: Struct | None) -> Struct:
-        """Returns the requested table."""
         if request is None:
             raise Unforeseen
         database, name, catalog = request.get(1), request.get(2), request.get(4) or HIVE

@@ -26,7 +26,6 @@ MANAGED = {"table_type": "lance", "managed_by": "impl"}
 
 
 VENDING = "X-Iceberg-Access-Delegation"  # The header by which a client requests credentials
-
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 

@@ -16,7 +16,6 @@ from uuid import uuid4
 from tests.fakes.http import JettyError, Refusal
 
 _LEEWAY_MILLIS = 60_000  # Maximum number of milliseconds by which a snapshot may be older than the table's last change
-
 Json = dict[str, Any]
 Loaded = dict[str, Any]  # The response to the load of a table: `metadata-location` and `metadata`
 

@@ -30,7 +30,6 @@ from tests.fakes.server import Answer, Received
 from ..tokens import Tokens
 
 LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
-
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
 _LARGEST_BODY = 2 * 2**20

@@ -21,7 +21,6 @@ from tests.fakes.server import Answer, Received
 
 Json = dict[str, Any]
 Levels = tuple[str, ...]
-
 MAX_DEPTH = 5  # The maximum number of levels of a namespace
 
 

@@ -36,9 +36,7 @@ from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
 
 LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
-
 DEFAULT_REALM = "POLARIS"  # The default realm of a server
-
 IN_NAMESPACE = "in the namespace"  # Represents the location of the namespace followed by the table's name
 
 
@@ -97,7 +95,6 @@ class FakePolaris(FakeServer):
 
     @property
     def token_requests(self) -> int:
-        """The number of requests for tokens."""
         return self.tokens.requests
 
     def token(self, principal: str | None = None) -> str:

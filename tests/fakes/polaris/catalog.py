@@ -73,7 +73,6 @@ def violated(constraint: str) -> Refusal:
 
 
 Strictness = Literal["1.5", "1.6"]  # The first version with these checks
-
 _OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
 _OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
 

@@ -28,7 +28,6 @@ from ..tokens import EXCHANGE
 
 API = "/api/2.1/unity-catalog"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-
 LANCE = {"table_type": "lance"}  # The property of an external table that makes it a Lance table
 
 
@@ -108,7 +107,6 @@ class FakeUnity(FakeServer):
             self._planted_catalog(name)
 
     def add_schema(self, catalog: str, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Adds a schema, with its missing catalog, or adds to its properties."""
         with self._lock:
             self._planted(catalog, name).info["properties"].update(properties or {})
 
@@ -147,15 +145,12 @@ class FakeUnity(FakeServer):
         return names
 
     def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
-        """Adds a volume and its schema."""
         self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
 
     def add_function(self, catalog: str, schema: str, name: str) -> None:
-        """Adds a function and its schema."""
         self._plant("functions", function(catalog, schema, name))
 
     def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
-        """Adds a registered model and its schema."""
         self._plant("models", model(catalog, schema, name, location))
 
     def _plant(self, kind: str, row: AssetRow) -> None:

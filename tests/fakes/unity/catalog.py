@@ -149,7 +149,6 @@ class CatalogRow:
 
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
-    """Returns a new catalog."""
     return {
         "name": name,
         "comment": comment,
@@ -223,7 +222,6 @@ def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> As
 
 
 def function(catalog: str, schema: str, name: str) -> AssetRow:
-    """Returns a new function."""
     own: Json = {"function_id": str(uuid4()), "data_type": "INT", "routine_body": "EXTERNAL"}
     return AssetRow({**_named(catalog, schema, name), **own})
 

@@ -25,7 +25,6 @@ CODES = {
     503: "TEMPORARILY_UNAVAILABLE",
 }
 
-
 _STACK = (
     "io.unitycatalog.server.exception.BaseException\n" + "\tat io.unitycatalog.server.Frame.call(Frame.java:1)\n" * 33
 )
@@ -72,12 +71,10 @@ class Unserved(Exception):
 
 
 def plain(text: str, status: int = 200) -> Answer:
-    """Returns a response of plain text."""
     return Answer(status, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
 
 
 def invalid(message: str) -> UnityError:
-    """Returns the error for an invalid request."""
     return UnityError(400, "INVALID_ARGUMENT", message)
 
 

@@ -20,8 +20,6 @@ from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.resolve.report import WriteReport
 
 JOB_FAILED = (PySparkException, Py4JJavaError)  # The errors of a failed job; Spark before 4.0 raises the latter
-
-
 ID = ["db", "t"]
 
 

@@ -37,11 +37,8 @@ from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ID, Lake
 
 FRAME = StructType([StructField("id", LongType(), nullable=False), StructField("s", StringType())])
-
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
-
 ROWS = pa.record_batch([[1, 2, 3], ["a", "b", None]], schema=SCHEMA)
-
 NONE = ROWS.slice(0, 0)
 
 
@@ -347,7 +344,6 @@ def test_errors_of_the_rows_are_raised_unchanged(tmp_path: Path) -> None:
 
 
 NOT_NULL = pa.field("it", pa.int64(), nullable=False)
-
 LIST, STRUCT = pa.list_(pa.int64()), pa.struct([("it", pa.int64())])
 
 NULLS: Sequence[tuple[pa.DataType, pa.DataType, Any, bool]] = [

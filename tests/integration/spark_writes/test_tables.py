@@ -208,7 +208,6 @@ def test_job_descriptions(spark: SparkSession, lake: Lake) -> None:
 
 
 VECTORS = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.list_(pa.float32(), 2))])
-
 TWO_VECTORS = [(1, [0.0, 1.0]), (2, [2.0, 3.0])]
 
 
