@@ -5,24 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lance_namespace as spec
+import lance_namespace.errors as err
 import lance_ray
 import pyarrow as pa
 import pytest
 import ray
-from lance_namespace import (
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    ListTableIndicesRequest,
-    ListTablesRequest,
-    ListTableVersionsRequest,
-    RegisterTableRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import Bill, Catalog, Diary, on_each_kind, on_one_catalog
@@ -80,8 +68,8 @@ def test_a_table_is_created_appended_to_and_overwritten(
     write(table, mode="overwrite")
     assert read(table) == ROWS.to_pylist()
     with catalog.connect() as ns:
-        assert ns.list_tables(ListTablesRequest(id=home)).tables == ["t"]
-        versions = ns.list_table_versions(ListTableVersionsRequest(id=table["table_id"])).versions
+        assert ns.list_tables(spec.ListTablesRequest(id=home)).tables == ["t"]
+        versions = ns.list_table_versions(spec.ListTableVersionsRequest(id=table["table_id"])).versions
         assert [it.version for it in versions] == [1, 2, 3]
 
 
@@ -122,23 +110,23 @@ def test_an_index_is_built(catalog: Catalog, table: dict[str, Any], diary: Diary
     lance_ray.create_scalar_index(**table, column="id", index_type="BTREE", num_workers=1)
     assert diary.calls(here=True) == ["describe_table"] and diary.calls(here=False) == []
     with catalog.connect() as ns:
-        (index,) = ns.list_table_indices(ListTableIndicesRequest(id=table["table_id"])).indexes
+        (index,) = ns.list_table_indices(spec.ListTableIndicesRequest(id=table["table_id"])).indexes
     assert index.columns == ["id"]
     assert read(table, filter="id = 3") == [{"id": 3, "total": 3.5}]
 
 
 def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], home: list[str]) -> None:
     missing = {**table, "table_id": [*home, "missing"]}
-    with pytest.raises(TableAlreadyExistsError, match=r"Table already exists: .*\$t"):
+    with pytest.raises(err.TableAlreadyExistsError, match=r"Table already exists: .*\$t"):
         write(table)
-    with pytest.raises(TableNotFoundError, match=r"Table not found: .*\$missing"):
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: .*\$missing"):
         lance_ray.read_lance(**missing).take_all()
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         write(missing, mode="append")
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         lance_ray.compact_files(**missing)
     nowhere = [*catalog.above, "nowhere"]
-    with pytest.raises(NamespaceNotFoundError):
+    with pytest.raises(err.NamespaceNotFoundError):
         write({**table, "table_id": [*nowhere, "t"]})
     assert read(table) == ROWS.to_pylist()
 
@@ -157,7 +145,7 @@ def test_reading_and_writing_cost_one_call(table: dict[str, Any], diary: Diary) 
 def test_a_table_without_data_stops_the_compaction_of_its_namespace(catalog: Catalog, table: dict[str, Any]) -> None:
     *database, _ = table["table_id"]
     with catalog.connect() as ns:
-        ns.declare_table(DeclareTableRequest(id=[*database, "a"]))
+        ns.declare_table(spec.DeclareTableRequest(id=[*database, "a"]))
     with pytest.raises(RuntimeError, match=r"Compaction failed for table .*'a'"):
         lance_ray.compact_database(database=database, **place_of(table))
 
@@ -175,7 +163,7 @@ def test_a_create_that_fails_leaves_the_table_declared(
         assert ns.exists(table["table_id"])
     with pytest.raises(ValueError, match="was not found"):
         read(table)
-    with pytest.raises(TableAlreadyExistsError):
+    with pytest.raises(err.TableAlreadyExistsError):
         write(table)
     write(table, mode="overwrite")
     assert read(table) == ROWS.to_pylist()
@@ -194,19 +182,19 @@ def test_lance_ray_commits_past_a_catalog_that_commits_versions(catalog: Catalog
     with Namespace.connect("iceberg", properties) as ns:
         ns.write(id, ROWS)
         write(table, mode="append")
-        assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1]
+        assert [it.version for it in ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions] == [1]
         assert read(table) == ROWS.to_pylist()
         # Later clients of the catalog find the new version.
         ns.write(id, ROWS, mode="append")
-        assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 2, 3]
+        assert [it.version for it in ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions] == [1, 2, 3]
         assert len(read(table)) == 12
         write(table, mode="overwrite")
         for mode in ("append", "overwrite"):
-            with pytest.raises(ConcurrentModificationError):
+            with pytest.raises(err.ConcurrentModificationError):
                 ns.write(id, ROWS, mode=mode)
-        location = ns.deregister_table(DeregisterTableRequest(id=id)).location
+        location = ns.deregister_table(spec.DeregisterTableRequest(id=id)).location
         assert location is not None
-        ns.register_table(RegisterTableRequest(id=id, location=location, properties={"managed_by": "impl"}))
+        ns.register_table(spec.RegisterTableRequest(id=id, location=location, properties={"managed_by": "impl"}))
         ns.write(id, ROWS, mode="append")
         assert len(read(table)) == 8
 

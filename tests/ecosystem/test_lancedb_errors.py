@@ -10,20 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import lance_namespace.errors as err
 import lancedb
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
 
 from tests.ecosystem.catalogs import Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected
@@ -69,7 +59,7 @@ class Given:
 CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], Callable[[Given], str]]] = {
     "open a missing table": (
         lambda g: g.db.open_table("nope", namespace_path=g.home),
-        TableNotFoundError,
+        err.TableNotFoundError,
         lambda g: f"Table not found: {g.missing}",
     ),
     "drop a missing table": (
@@ -119,7 +109,7 @@ CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], Callable[[Given]
     ),
     "drop a namespace that holds a table": (
         lambda g: g.db.drop_namespace(g.home),
-        NamespaceNotEmptyError,
+        err.NamespaceNotEmptyError,
         lambda g: f"NamespaceNotEmptyError: Namespace not empty: {'$'.join(g.home)} (",
     ),
     "a namespace without a name": (
@@ -190,14 +180,14 @@ def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
 def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(target: Given) -> None:
     id = [*target.nowhere, "nope"]
     if target.catalog.impl in NESTING:
-        with pytest.raises(TableNotFoundError, match=re.escape(f"Table not found: {'$'.join(id)}")):
+        with pytest.raises(err.TableNotFoundError, match=re.escape(f"Table not found: {'$'.join(id)}")):
             target.db.open_table("nope", namespace_path=target.nowhere)
         assert not target.db.table_exists(id)
         return
     words = re.escape(f"Namespace not found: {target.lost} (")
     with pytest.raises(RuntimeError, match=f"NamespaceNotFoundError: {words}"):
         target.db.open_table("nope", namespace_path=target.nowhere)
-    with pytest.raises(NamespaceNotFoundError, match=f"^{words}"):
+    with pytest.raises(err.NamespaceNotFoundError, match=f"^{words}"):
         target.db.table_exists(id)
 
 
@@ -208,7 +198,7 @@ def test_a_table_too_high_up(target: Given) -> None:
         return
     with pytest.raises(RuntimeError, match=r"InvalidInputError: table id \['t'\]: this catalog requires .*, not 0"):
         target.db.create_table("t", ROWS)
-    with pytest.raises(InvalidInputError, match=r"^table id \['t'\]: this catalog requires .*, not 0$"):
+    with pytest.raises(err.InvalidInputError, match=r"^table id \['t'\]: this catalog requires .*, not 0$"):
         target.db.table_exists(["t"])
 
 
@@ -219,7 +209,9 @@ def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Given) -
         assert not target.db.namespace_exists(target.home)
         return
     # lancedb searches for the words of a server's error, which a gateway repeats in its own.
-    with pytest.raises((RuntimeError, NamespaceNotEmptyError), match="behavior 'Cascade': this catalog drops empty"):
+    with pytest.raises(
+        (RuntimeError, err.NamespaceNotEmptyError), match="behavior 'Cascade': this catalog drops empty"
+    ):
         target.db.drop_namespace(target.home, behavior="cascade")
 
 
@@ -237,7 +229,7 @@ def test_a_table_whose_data_never_came_stays_declared(target: Given) -> None:
         reader = pa.RecordBatchReader.from_batches(schema, broken())
         target.db.create_table("u", reader, schema=schema, namespace_path=target.home)
     assert target.db.list_tables(target.home).tables == ["t", "u"]
-    with pytest.raises(TableNotFoundError, match="Table not found"):
+    with pytest.raises(err.TableNotFoundError, match="Table not found"):
         target.db.open_table("u", namespace_path=target.home)
     with pytest.raises(RuntimeError, match="TableAlreadyExistsError: Table already exists"):
         create("u")
@@ -255,9 +247,9 @@ def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog)
 
 def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
     """lancedb's two `exists` methods call the namespace directly."""
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         target.db.namespace_exists([""])
-    assert type(raised.value) is InvalidInputError
+    assert type(raised.value) is err.InvalidInputError
 
 
 WRONG = "h0p3ful"  # A secret that no server accepts
@@ -300,7 +292,7 @@ def _unity() -> Iterator[tuple[Any, Catalog]]:
 SERVERS = {"glue": _glue, "iceberg": _iceberg, "polaris": _polaris, "unity": _unity}
 
 
-def check(catalog: Catalog, properties: dict[str, str], error: type[LanceNamespaceError], words: str) -> None:
+def check(catalog: Catalog, properties: dict[str, str], error: type[err.LanceNamespaceError], words: str) -> None:
     """Checks that each operation of lancedb fails with these words, and with this class if lancedb keeps classes."""
     home = [*catalog.above, "sales"]
     calls: list[Callable[[Any], Any]] = [
@@ -327,37 +319,37 @@ def test_a_server_that_is_down(impl: str) -> None:
     place = f"{LOOPBACK}:{free_port()}"
     properties = {key: value.replace(PORT, place) for key, value in DOWN[impl].items()}
     above = ("lake",) if impl in ("hive3", "polaris", "unity") else ()
-    check(Catalog(impl, properties, above), {}, ServiceUnavailableError, "Service unavailable")
+    check(Catalog(impl, properties, above), {}, err.ServiceUnavailableError, "Service unavailable")
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "polaris", "unity"])
 def test_a_token_that_the_server_does_not_know(impl: str) -> None:
     wrong = {"credential": f"root:{WRONG}"} if impl == "polaris" else {"auth_token": WRONG}
     with SERVERS[impl]() as (_, catalog):
-        check(catalog, wrong, UnauthenticatedError, "Unauthenticated")
+        check(catalog, wrong, err.UnauthenticatedError, "Unauthenticated")
 
 
 def test_an_aws_key_that_is_over() -> None:
     with _glue() as (server, catalog):
         server.expire(catalog.properties["access_key_id"])
-        check(catalog, {}, UnauthenticatedError, "Unauthenticated")
+        check(catalog, {}, err.UnauthenticatedError, "Unauthenticated")
 
 
 def test_a_principal_who_may_not() -> None:
     with _polaris() as (server, catalog):
         # Missing objects are reported to all clients.
         server.add_table("lake", ["sales"], "t")
-        check(catalog, {"credential": "intern:s3cret"}, PermissionDeniedError, "Permission denied")
+        check(catalog, {"credential": "intern:s3cret"}, err.PermissionDeniedError, "Permission denied")
     with _glue() as (server, catalog):
         server.deny()
-        check(catalog, {}, PermissionDeniedError, "Permission denied")
+        check(catalog, {}, err.PermissionDeniedError, "Permission denied")
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "unity"])
 def test_a_server_that_is_too_busy(impl: str) -> None:
     with SERVERS[impl]() as (server, catalog):
         server.fail(429, times=None)
-        check(catalog, {}, ThrottlingError, "Throttled")
+        check(catalog, {}, err.ThrottlingError, "Throttled")
 
 
 def test_reads_are_retried_and_changes_are_not() -> None:

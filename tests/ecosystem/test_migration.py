@@ -10,18 +10,9 @@ from typing import Any
 
 import httpx
 import lance_namespace
+import lance_namespace as spec
 import lance_namespace_impls  # noqa: F401  # it registers the names of its classes
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
 
 from lance_ns_async import Namespace
 from tests.documentation.pages import Page
@@ -87,32 +78,34 @@ def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
     home = [*old.above, name]
     orders, stock = [*home, "orders"], [*home, "stock"]
     at = f"{old.folder}/{name}-orders"
-    create = CreateNamespaceRequest(id=home, properties={"owner": "ada"})
-    declare = DeclareTableRequest(id=orders, location=at, properties={"team": "data"})
+    create = spec.CreateNamespaceRequest(id=home, properties={"owner": "ada"})
+    declare = spec.DeclareTableRequest(id=orders, location=at, properties={"team": "data"})
     answers = {
         "create": outcome(lambda: namespace.create_namespace(create) and None),
         "create again": outcome(lambda: namespace.create_namespace(create)),
         "namespaces": outcome(lambda: name in listed(namespace, old)),
         "describe home": outcome(
-            lambda: namespace.describe_namespace(DescribeNamespaceRequest(id=home)).properties["owner"]
+            lambda: namespace.describe_namespace(spec.DescribeNamespaceRequest(id=home)).properties["owner"]
         ),
         "declare": outcome(lambda: table(namespace.declare_table(declare))),
         "declare again": outcome(lambda: namespace.declare_table(declare)),
         "declare without a location": outcome(
-            lambda: bool(namespace.declare_table(DeclareTableRequest(id=stock)).location)
+            lambda: bool(namespace.declare_table(spec.DeclareTableRequest(id=stock)).location)
         ),
-        "list": outcome(lambda: sorted(namespace.list_tables(ListTablesRequest(id=home)).tables)),
-        "describe": outcome(lambda: table(namespace.describe_table(DescribeTableRequest(id=orders)))),
+        "list": outcome(lambda: sorted(namespace.list_tables(spec.ListTablesRequest(id=home)).tables)),
+        "describe": outcome(lambda: table(namespace.describe_table(spec.DescribeTableRequest(id=orders)))),
         "describe a missing table": outcome(
-            lambda: namespace.describe_table(DescribeTableRequest(id=[*home, "nothing"]))
+            lambda: namespace.describe_table(spec.DescribeTableRequest(id=[*home, "nothing"]))
         ),
-        "drop a full namespace": outcome(lambda: namespace.drop_namespace(DropNamespaceRequest(id=home))),
-        "deregister": outcome(lambda: table(namespace.deregister_table(DeregisterTableRequest(id=orders)))),
-        "deregister again": outcome(lambda: namespace.deregister_table(DeregisterTableRequest(id=orders))),
-        "deregister the other": outcome(lambda: namespace.deregister_table(DeregisterTableRequest(id=stock)) and None),
-        "list nothing": outcome(lambda: namespace.list_tables(ListTablesRequest(id=home)).tables),
-        "drop": outcome(lambda: namespace.drop_namespace(DropNamespaceRequest(id=home)) and None),
-        "describe no home": outcome(lambda: namespace.describe_namespace(DescribeNamespaceRequest(id=home))),
+        "drop a full namespace": outcome(lambda: namespace.drop_namespace(spec.DropNamespaceRequest(id=home))),
+        "deregister": outcome(lambda: table(namespace.deregister_table(spec.DeregisterTableRequest(id=orders)))),
+        "deregister again": outcome(lambda: namespace.deregister_table(spec.DeregisterTableRequest(id=orders))),
+        "deregister the other": outcome(
+            lambda: namespace.deregister_table(spec.DeregisterTableRequest(id=stock)) and None
+        ),
+        "list nothing": outcome(lambda: namespace.list_tables(spec.ListTablesRequest(id=home)).tables),
+        "drop": outcome(lambda: namespace.drop_namespace(spec.DropNamespaceRequest(id=home)) and None),
+        "describe no home": outcome(lambda: namespace.describe_namespace(spec.DescribeNamespaceRequest(id=home))),
     }
     # The locations contain the name of the namespace, which is the only difference between two walks.
     return {step: str(answer).replace(name, "home") for step, answer in answers.items()}
@@ -120,7 +113,7 @@ def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
 
 def listed(namespace: Any, old: Old) -> list[str]:
     """Returns the last names of the namespaces."""
-    names = namespace.list_namespaces(ListNamespacesRequest(id=[*old.above])).namespaces
+    names = namespace.list_namespaces(spec.ListNamespacesRequest(id=[*old.above])).namespaces
     return [name.rpartition(".")[2] for name in names]
 
 
@@ -254,18 +247,18 @@ def test_a_moved_program_gives_the_same_answers(old: Old) -> None:
 def test_each_package_reads_the_tables_of_the_other(old: Old) -> None:
     theirs, moved = peer(old), Moved(old)
     home = [*old.above, "shared"]
-    theirs.create_namespace(CreateNamespaceRequest(id=home))
+    theirs.create_namespace(spec.CreateNamespaceRequest(id=home))
     for package, name in ((theirs, "old"), (moved, "new")):
         at = f"{old.folder}/{name}"
-        package.declare_table(DeclareTableRequest(id=[*home, name], location=at, properties={"team": name}))
+        package.declare_table(spec.DeclareTableRequest(id=[*home, name], location=at, properties={"team": name}))
     for package in (theirs, moved):
-        assert sorted(package.list_tables(ListTablesRequest(id=home)).tables) == ["new", "old"]
+        assert sorted(package.list_tables(spec.ListTablesRequest(id=home)).tables) == ["new", "old"]
     for name in ("old", "new"):
-        request = DescribeTableRequest(id=[*home, name])
+        request = spec.DescribeTableRequest(id=[*home, name])
         assert table(theirs.describe_table(request)) == table(moved.describe_table(request))
     for package, name in ((moved, "old"), (theirs, "new")):
-        package.deregister_table(DeregisterTableRequest(id=[*home, name]))
-    moved.drop_namespace(DropNamespaceRequest(id=home))
+        package.deregister_table(spec.DeregisterTableRequest(id=[*home, name]))
+    moved.drop_namespace(spec.DropNamespaceRequest(id=home))
     moved.ours.close()
 
 
@@ -278,16 +271,16 @@ def test_both_read_the_tables_of_a_nessie(tmp_path: Path) -> None:
         old = Old("iceberg", properties, ("warehouse",), server.properties["root"])
         theirs, moved = peer(old), Moved(old)
         home = ["warehouse", "sales"]
-        theirs.create_namespace(CreateNamespaceRequest(id=home))
+        theirs.create_namespace(spec.CreateNamespaceRequest(id=home))
         orders = [*home, "orders"]
-        moved.declare_table(DeclareTableRequest(id=orders, properties={"team": "data"}))
+        moved.declare_table(spec.DeclareTableRequest(id=orders, properties={"team": "data"}))
         for package in (theirs, moved):
             assert listed(package, old) == ["sales"]
-            assert package.list_tables(ListTablesRequest(id=home)).tables == ["orders"]
-        request = DescribeTableRequest(id=orders)
+            assert package.list_tables(spec.ListTablesRequest(id=home)).tables == ["orders"]
+        request = spec.DescribeTableRequest(id=orders)
         assert table(theirs.describe_table(request)) == table(moved.describe_table(request))
-        theirs.deregister_table(DeregisterTableRequest(id=orders))
-        assert moved.list_tables(ListTablesRequest(id=home)).tables == []
-        moved.drop_namespace(DropNamespaceRequest(id=home))
-        assert theirs.list_namespaces(ListNamespacesRequest(id=["warehouse"])).namespaces == []
+        theirs.deregister_table(spec.DeregisterTableRequest(id=orders))
+        assert moved.list_tables(spec.ListTablesRequest(id=home)).tables == []
+        moved.drop_namespace(spec.DropNamespaceRequest(id=home))
+        assert theirs.list_namespaces(spec.ListNamespacesRequest(id=["warehouse"])).namespaces == []
         moved.ours.close()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import lance
 import lance_namespace
 import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
@@ -21,13 +22,6 @@ from lance_namespace import (
     DeregisterTableRequest,
     DescribeTableRequest,
     DropTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
 )
 
 from lance_ns_async import Call, Namespace, TableId
@@ -172,10 +166,10 @@ def test_by_class_path(catalog: Catalog, home: list[str]) -> None:
 def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     message = rf"^Table not found: {'[$]'.join(id)} \("
-    with pytest.raises(TableNotFoundError, match=message):
+    with pytest.raises(err.TableNotFoundError, match=message):
         opened(ns, id)
     for mode in ("append", "overwrite"):
-        with pytest.raises(TableNotFoundError, match=message):
+        with pytest.raises(err.TableNotFoundError, match=message):
             write(ns, id, mode=mode)
     assert not ns.exists(id)
 
@@ -183,16 +177,16 @@ def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home
 @on_each_kind
 def test_a_missing_namespace_is_missing(ns: Namespace, home: list[str]) -> None:
     missing = [*home[:-1], "nowhere"]
-    with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {'[$]'.join(missing)} \("):
+    with pytest.raises(err.NamespaceNotFoundError, match=rf"^Namespace not found: {'[$]'.join(missing)} \("):
         write(ns, [*missing, "t"])
-    with pytest.raises((NamespaceNotFoundError, TableNotFoundError), match=r" not found: (\w+\$)*nowhere"):
+    with pytest.raises((err.NamespaceNotFoundError, err.TableNotFoundError), match=r" not found: (\w+\$)*nowhere"):
         opened(ns, [*missing, "t"])
 
 
 def test_a_table_is_made_once(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     write(ns, id)
-    with pytest.raises(TableAlreadyExistsError, match=rf"^Table already exists: {'[$]'.join(id)} \("):
+    with pytest.raises(err.TableAlreadyExistsError, match=rf"^Table already exists: {'[$]'.join(id)} \("):
         write(ns, id, MORE)
     assert opened(ns, id).to_table() == ROWS
 
@@ -205,7 +199,7 @@ def test_what_was_declared_and_never_written_can_be_written_but_not_made_again(
     ns.declare_table(DeclareTableRequest(id=id))
     with pytest.raises(ValueError, match=r"Dataset at path .* was not found"):
         opened(ns, id)
-    with pytest.raises(TableAlreadyExistsError):
+    with pytest.raises(err.TableAlreadyExistsError):
         write(ns, id)
     write(ns, id, mode=mode)
     assert ids(ns, id) == [1, 2, 3]
@@ -224,7 +218,7 @@ def test_a_create_that_fails_leaves_the_table_declared(ns: Namespace, home: list
         assert ns.exists(id)
         with pytest.raises(ValueError, match=r"Dataset at path .* was not found"):
             opened(ns, id)
-        with pytest.raises(TableAlreadyExistsError):
+        with pytest.raises(err.TableAlreadyExistsError):
             write(ns, id)
         if again == "create":
             ns.deregister_table(DeregisterTableRequest(id=id))
@@ -247,7 +241,7 @@ def test_missing_data_is_reported_by_pylance(ns: Namespace, home: list[str]) -> 
 @pytest.mark.parametrize("wrong", [[], ["t", ""]])
 def test_an_id_that_names_no_table_is_refused_before_any_call(ns: Namespace, wrong: list[str]) -> None:
     for use in (opened, write):
-        with pytest.raises(InvalidInputError, match=r"^table id \["):
+        with pytest.raises(err.InvalidInputError, match=r"^table id \["):
             use(ns, wrong)
 
 
@@ -256,13 +250,13 @@ def test_a_closed_namespace_says_so(catalog: Catalog, home: list[str]) -> None:
     write(ns, [*home, "t"])
     dataset = opened(ns, [*home, "t"])
     ns.close()
-    with pytest.raises(InvalidInputError, match=r"it is closed; connect anew$"):
+    with pytest.raises(err.InvalidInputError, match=r"it is closed; connect anew$"):
         opened(ns, [*home, "t"])
     assert dataset.to_table() == ROWS
 
 
 def test_errors_are_of_the_spec(ns: Namespace, home: list[str]) -> None:
-    with pytest.raises(LanceNamespaceError) as caught:
+    with pytest.raises(err.LanceNamespaceError) as caught:
         opened(ns, [*home, "t"])
     assert caught.value.code == lance_namespace.errors.ErrorCode.TABLE_NOT_FOUND
 
@@ -293,6 +287,6 @@ def test_a_served_table_lives_and_ends(rest: Mapping[str, str], catalog: Catalog
     assert opened(ns, t).to_table(nearest={"column": "v", "q": [4.0, 4.0], "k": 2})["id"].to_pylist() == [2, 2]
     ns.drop_table(spec.DropTableRequest(id=t))
     assert not place.exists()
-    with pytest.raises(TableNotFoundError, match=r"Table not found: .*served\$t"):
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: .*served\$t"):
         lance.dataset(namespace_client=ns, table_id=t)
     ns.drop_namespace(spec.DropNamespaceRequest(id=n))

@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.caller import Caller
@@ -61,7 +52,7 @@ class MemoryBackend(Backend):
         self.namespaces: dict[NamespaceId, Mapping[str, str]] = {}
         self.tables: dict[TableId, Table] = {}
         self.others: set[TableId] = set()  # Tables of another format than Lance
-        self.faults: dict[tuple[str, Id], LanceNamespaceError] = {}
+        self.faults: dict[tuple[str, Id], err.LanceNamespaceError] = {}
         """The errors of operations, by operation and subject."""
         self.unlisted: set[TableId] = set()  # Tables that listings and batches omit, although a describe finds them
         self.endless: set[NamespaceId] = set()  # Namespaces whose listings never end, but return the same token again
@@ -117,7 +108,7 @@ class MemoryBackend(Backend):
         def work() -> Mapping[str, str]:
             self._namespace(id.parent)
             if id in self.namespaces:
-                raise NamespaceAlreadyExistsError(f"Namespace already exists: {id}")
+                raise err.NamespaceAlreadyExistsError(f"Namespace already exists: {id}")
             self.namespaces[id] = properties
             return properties
 
@@ -128,7 +119,7 @@ class MemoryBackend(Backend):
             self._namespace(id)
             inside = [*self.namespaces, *self.tables, *self.others]
             if any(other != id and other[: len(id)] == id for other in inside) and not cascade:
-                raise NamespaceNotEmptyError(f"Namespace not empty: {id}")
+                raise err.NamespaceNotEmptyError(f"Namespace not empty: {id}")
             self.drop_tree(id)
 
         await self._call("drop_namespace", id, work)
@@ -163,7 +154,7 @@ class MemoryBackend(Backend):
         def work() -> Table:
             self._namespace(id.parent)
             if id in self.tables or id in self.others:
-                raise TableAlreadyExistsError(f"Table already exists: {id}")
+                raise err.TableAlreadyExistsError(f"Table already exists: {id}")
             self.tables[id] = Table(id, location or f"mem://{'/'.join(id)}", properties)
             return self.tables[id]
 
@@ -181,7 +172,7 @@ class MemoryBackend(Backend):
         def work() -> Table:
             kept = self._table(old.id)
             if kept.registration != old.registration:
-                raise ConcurrentModificationError(f"Concurrent modification: {old.id}")
+                raise err.ConcurrentModificationError(f"Concurrent modification: {old.id}")
             columns = kept.schema if schema is None else schema
             self.tables[old.id] = replace(kept, location=location, properties=dict(properties), schema=columns)
             return self.tables[old.id]
@@ -189,7 +180,7 @@ class MemoryBackend(Backend):
         return await self._call("replace_table", old.id, work)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        raise UnsupportedOperationError(f"Not supported: rename_table of {id}")
+        raise err.UnsupportedOperationError(f"Not supported: rename_table of {id}")
 
     async def aclose(self) -> None:
         """Does nothing."""
@@ -210,7 +201,7 @@ class MemoryBackend(Backend):
 
     def _namespace(self, id: NamespaceId) -> Mapping[str, str]:
         if id and id not in self.namespaces:
-            raise NamespaceNotFoundError(f"Namespace not found: {id}")
+            raise err.NamespaceNotFoundError(f"Namespace not found: {id}")
         return self.namespaces.get(id, {})
 
     def _table(self, id: TableId) -> Table:
@@ -218,7 +209,7 @@ class MemoryBackend(Backend):
         if id in self.others:
             raise not_lance(id, "it is of another format")
         if id not in self.tables:
-            raise TableNotFoundError(f"Table not found: {id}")
+            raise err.TableNotFoundError(f"Table not found: {id}")
         return self.tables[id]
 
     def _names(self, parent: NamespaceId, *, other: bool) -> list[str]:

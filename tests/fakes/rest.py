@@ -9,20 +9,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import url2pathname
 
-from lance_namespace import (
-    AlterTableAlterColumnsRequest,
-    AlterTableDropColumnsRequest,
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    DropTableRequest,
-    NamespaceExistsRequest,
-    RegisterTableRequest,
-    TableExistsRequest,
-)
+import lance_namespace as spec
 from pydantic import BaseModel
 
 from tests.fakes.http import FakeServer
@@ -241,18 +228,18 @@ class FakeRest(FakeServer):
 
 _LISTINGS = ("namespace/list", "namespace/table/list")
 _BODIES: Mapping[str, type[BaseModel]] = {
-    "namespace/describe": DescribeNamespaceRequest,
-    "namespace/exists": NamespaceExistsRequest,
-    "namespace/create": CreateNamespaceRequest,
-    "namespace/drop": DropNamespaceRequest,
-    "table/describe": DescribeTableRequest,
-    "table/exists": TableExistsRequest,
-    "table/declare": DeclareTableRequest,
-    "table/register": RegisterTableRequest,
-    "table/deregister": DeregisterTableRequest,
-    "table/drop": DropTableRequest,
-    "table/alter_columns": AlterTableAlterColumnsRequest,
-    "table/drop_columns": AlterTableDropColumnsRequest,
+    "namespace/describe": spec.DescribeNamespaceRequest,
+    "namespace/exists": spec.NamespaceExistsRequest,
+    "namespace/create": spec.CreateNamespaceRequest,
+    "namespace/drop": spec.DropNamespaceRequest,
+    "table/describe": spec.DescribeTableRequest,
+    "table/exists": spec.TableExistsRequest,
+    "table/declare": spec.DeclareTableRequest,
+    "table/register": spec.RegisterTableRequest,
+    "table/deregister": spec.DeregisterTableRequest,
+    "table/drop": spec.DropTableRequest,
+    "table/alter_columns": spec.AlterTableAlterColumnsRequest,
+    "table/drop_columns": spec.AlterTableDropColumnsRequest,
 }
 """The operations with a body, and their fields."""
 

@@ -8,14 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import lance_namespace as spec
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    ListTablesRequest,
-)
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
@@ -119,7 +113,7 @@ async def connect_by_proxy(
     async def remove() -> None:
         if undo is not None:
             async with AsyncNamespace.connect(impl, properties(impl, catalog.url)) as direct:
-                await direct.deregister_table(DeregisterTableRequest(id=list(undo)))
+                await direct.deregister_table(spec.DeregisterTableRequest(id=list(undo)))
 
     async with Proxy(catalog) as proxy, connect(catalog, proxy.url, repeats=repeats, more=more) as ns:
         proxy.inject(fault, only=only, times=times, undo=None if undo is None else remove)
@@ -156,15 +150,15 @@ def in_doubt(error: object) -> bool:
 
 
 async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
-    result = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
+    result = await outcome(ns.describe_table(spec.DescribeTableRequest(id=list(id))))
     return result if isinstance(result, LanceNamespaceError) else str(result.location)
 
 
 async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
-    result = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
+    result = await outcome(ns.list_tables(spec.ListTablesRequest(id=list(id.parent))))
     return result if isinstance(result, LanceNamespaceError) else result.tables
 
 
-async def declare(ns: AsyncNamespace, id: TableId, location: str) -> DeclareTableResponse | LanceNamespaceError:
+async def declare(ns: AsyncNamespace, id: TableId, location: str) -> spec.DeclareTableResponse | LanceNamespaceError:
     """Declares a table; returns the response or the error."""
-    return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=location)))
+    return await outcome(ns.declare_table(spec.DeclareTableRequest(id=list(id), location=location)))

@@ -10,21 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.model import Id
@@ -130,7 +121,7 @@ class Asked:
         try:
             method = getattr(self._face, operation)
             return method(*arguments) if isinstance(self._face, Namespace) else self._runner.run(method(*arguments))
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             return e
 
     def close(self) -> None:
@@ -189,9 +180,9 @@ class Operations(RuleBasedStateMachine):
         where, name = what
         return self.namespace(where).table(name)
 
-    def expect(self, result: Any, *errors: type[LanceNamespaceError] | None) -> bool:
+    def expect(self, result: Any, *errors: type[err.LanceNamespaceError] | None) -> bool:
         """Returns whether an operation succeeded, which it must if no error is expected, and otherwise must not."""
-        error = result if isinstance(result, LanceNamespaceError) else None
+        error = result if isinstance(result, err.LanceNamespaceError) else None
         expected = [it for it in errors if it is not None]
         if not expected:
             assert error is None, repr(error)
@@ -213,14 +204,14 @@ class Operations(RuleBasedStateMachine):
             id = id.child(child) if self.site.nests else self.namespace([child])
         result = self.ns("create_namespace", {"id": list(id), "properties": dict(properties), "mode": mode})
         if id.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif id not in self.model:
             self.expect(result)
             self.model.make(id, properties)
         elif mode is None:
-            self.expect(result, NamespaceAlreadyExistsError)
+            self.expect(result, err.NamespaceAlreadyExistsError)
         elif mode == "overwrite" and not self.model.is_empty(id):
-            self.expect(result, NamespaceNotEmptyError)
+            self.expect(result, err.NamespaceNotEmptyError)
         else:
             self.expect(result)
             if mode == "overwrite":
@@ -233,7 +224,7 @@ class Operations(RuleBasedStateMachine):
         result = self.ns("describe_namespace", {"id": list(id)})
         exists = self.ns("exists", id)
         assert exists is (id in self.model), repr(exists)
-        if self.expect(result, None if id in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if id in self.model else err.NamespaceNotFoundError):
             assert self.model.properties(id).items() <= result.properties.items()
 
     @rule(where=WHERE, mode=st.sampled_from([None, "skip"]), behavior=st.sampled_from([None, "restrict", "cascade"]))
@@ -241,11 +232,11 @@ class Operations(RuleBasedStateMachine):
         id = self.namespace(where)
         result = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
         if id not in self.model:
-            self.expect(result, None if mode == "skip" else NamespaceNotFoundError)
+            self.expect(result, None if mode == "skip" else err.NamespaceNotFoundError)
         elif behavior == "cascade" and not self.site.can.cascades and not self.model.is_empty(id):
-            self.expect(result, InvalidInputError)
+            self.expect(result, err.InvalidInputError)
         elif behavior != "cascade" and not self.model.is_empty(id):
-            self.expect(result, NamespaceNotEmptyError)
+            self.expect(result, err.NamespaceNotEmptyError)
         else:
             self.expect(result)
             self.model.drop(id)
@@ -255,7 +246,7 @@ class Operations(RuleBasedStateMachine):
         # Beside the home, there are namespaces of other tests, too.
         parent = self.above(where) if self.site.nests else self.site.above
         result = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             above = f"{self.site.joins.join(parent)}{self.site.joins}" if self.site.joins else ""
             listed = [name.removeprefix(above) for name in result]
             ours = listed if self.site.nests else [name for name in listed if name.startswith(f"{self.home.name}_")]
@@ -274,8 +265,8 @@ class Operations(RuleBasedStateMachine):
         result = self.ns("register_table", request)
         if overwrite and id in self.model:
             if not self.site.can.replaces:
-                if isinstance(result, LanceNamespaceError):
-                    self.expect(result, UnsupportedOperationError)
+                if isinstance(result, err.LanceNamespaceError):
+                    self.expect(result, err.UnsupportedOperationError)
                 # Otherwise the table was already registered there.
                 return
             self.model.remove(id)
@@ -292,9 +283,9 @@ class Operations(RuleBasedStateMachine):
 
     def declared(self, id: TableId, result: Any, properties: Mapping[str, str]) -> None:
         if id.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif id in self.model:
-            self.expect(result, TableAlreadyExistsError)
+            self.expect(result, err.TableAlreadyExistsError)
         else:
             self.expect(result)
             assert properties.items() <= (result.properties or {}).items()
@@ -310,11 +301,15 @@ class Operations(RuleBasedStateMachine):
             location, properties = self.model.table(id)
             assert result.location == location and properties.items() <= (result.properties or {}).items()
 
-    def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
+    def missing(self, id: TableId) -> Sequence[type[err.LanceNamespaceError]]:
         """Returns the possible errors for a missing table; some catalogs report a missing namespace in the same way."""
         if id in self.model:
             return ()
-        return (TableNotFoundError,) if id.parent in self.model else (TableNotFoundError, NamespaceNotFoundError)
+        return (
+            (err.TableNotFoundError,)
+            if id.parent in self.model
+            else (err.TableNotFoundError, err.NamespaceNotFoundError)
+        )
 
     @rule(what=WHAT)
     def deregister_table(self, what: What) -> None:
@@ -335,14 +330,16 @@ class Operations(RuleBasedStateMachine):
         if id not in self.model:
             self.expect(result, *self.missing(id))
         elif not self.site.can.renames:
-            self.expect(result, UnsupportedOperationError)
+            self.expect(result, err.UnsupportedOperationError)
         elif target.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif self.model.key(target) == self.model.key(id):
             # A rename to its own name is refused by some catalogs, and has no effect in others.
-            assert isinstance(result, TableAlreadyExistsError) or not isinstance(result, LanceNamespaceError), result
+            assert isinstance(result, err.TableAlreadyExistsError) or not isinstance(result, err.LanceNamespaceError), (
+                result
+            )
         elif target in self.model:
-            self.expect(result, TableAlreadyExistsError)
+            self.expect(result, err.TableAlreadyExistsError)
         else:
             self.expect(result)
             self.model.rename(id, target)
@@ -351,7 +348,7 @@ class Operations(RuleBasedStateMachine):
     def list_tables(self, where: Where, limit: int | None) -> None:
         parent = self.namespace(where)
         result = self.pages("list_tables", parent, limit, lambda page: page.tables)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             assert sorted(result) == self.model.tables_in(parent) and len(result) == len(set(result))
 
     @precondition(lambda self: self.site.nests)
@@ -359,7 +356,7 @@ class Operations(RuleBasedStateMachine):
     def list_all_tables(self, where: Where | None, limit: int | None) -> None:
         parent = self.above(where)
         result = self.pages("list_all_tables", parent, limit, lambda page: page.tables)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             assert sorted(result) == sorted(map(str, self.model.below(parent)))
 
     def above(self, where: Where | None) -> NamespaceId:
@@ -371,7 +368,7 @@ class Operations(RuleBasedStateMachine):
         token = None
         while True:
             page = self.ns(operation, {"id": list(id), "limit": limit, "page_token": token})
-            if isinstance(page, LanceNamespaceError):
+            if isinstance(page, err.LanceNamespaceError):
                 return page
             assert limit is None or len(items(page)) <= limit
             result += items(page)
@@ -382,7 +379,7 @@ class Operations(RuleBasedStateMachine):
     def describe_tables(self, tables: Sequence[What]) -> None:
         ids = list(map(self.table, tables))
         result = self.ns("describe_tables", ids)
-        assert not isinstance(result, LanceNamespaceError), repr(result)
+        assert not isinstance(result, err.LanceNamespaceError), repr(result)
         assert set(result.tables) == {id for id in ids if id in self.model}
         assert {id: table.location for id, table in result.tables.items()} == {
             id: self.model.table(id)[0] for id in result.tables

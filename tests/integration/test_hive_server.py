@@ -8,20 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import lance_namespace as spec
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
 
 from lance_ns_async import Namespace
 from tests.fakes.hive3 import FakeHive
@@ -90,13 +83,13 @@ def test_a_catalog_is_dropped_without_its_files_once_it_lies_elsewhere(
 def test_the_backend_for_hive_2_has_the_databases_of_the_catalog_hive(server: Hive, tmp_path: Path) -> None:
     properties = {"uri": server.uri, "root": tmp_path.as_uri()}
     with Namespace.connect("hive2", properties) as old, Namespace.connect("hive3", properties) as new:
-        old.create_namespace(CreateNamespaceRequest(id=["upgraded"]))
-        declared = old.declare_table(DeclareTableRequest(id=["upgraded", "t"]))
-        assert new.describe_table(DescribeTableRequest(id=["hive", "upgraded", "t"])).location == declared.location
-        assert old.list_tables(ListTablesRequest(id=["upgraded"])).tables == ["t"]
-        assert "upgraded" in old.list_namespaces(ListNamespacesRequest(id=[])).namespaces
-        old.drop_namespace(DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
-        assert "upgraded" not in new.list_namespaces(ListNamespacesRequest(id=["hive"])).namespaces
+        old.create_namespace(spec.CreateNamespaceRequest(id=["upgraded"]))
+        declared = old.declare_table(spec.DeclareTableRequest(id=["upgraded", "t"]))
+        assert new.describe_table(spec.DescribeTableRequest(id=["hive", "upgraded", "t"])).location == declared.location
+        assert old.list_tables(spec.ListTablesRequest(id=["upgraded"])).tables == ["t"]
+        assert "upgraded" in old.list_namespaces(spec.ListNamespacesRequest(id=[])).namespaces
+        old.drop_namespace(spec.DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
+        assert "upgraded" not in new.list_namespaces(spec.ListNamespacesRequest(id=["hive"])).namespaces
 
 
 @thorough

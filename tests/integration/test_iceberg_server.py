@@ -12,15 +12,14 @@ import httpx
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import CreateNamespaceRequest, ListTableVersionsRequest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DescribeTableRequest, ListTableVersionsRequest
+from lance_namespace.errors import InvalidInputError
 from pyiceberg.catalog.rest import RestCatalog
 
-from lance_ns_async import AsyncNamespace, CacheUse, IcebergNamespace
-from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
-from tests.servers.process import ServerError
+from lance_ns_async import AsyncNamespace, CacheUse, IcebergNamespace, Namespace, TableId
+from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
+from tests.servers.process import ServerError, s3
 from tests.support.budget import thorough
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +38,7 @@ def create_namespace(client: httpx.Client, name: str) -> httpx.Response:
     return client.post("/v1/namespaces", json={"namespace": [name], "properties": {"owner": "someone"}})
 
 
+@pytest.mark.integration
 def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
     config = client.get("/v1/config").raise_for_status().json()
     assert config["overrides"] == {"namespace-separator": "%2E"}
@@ -46,18 +46,21 @@ def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}" in config["endpoints"]
 
 
+@pytest.mark.integration
 def test_a_new_namespace_lies_in_the_warehouse(server: IcebergRest, client: httpx.Client) -> None:
     created = create_namespace(client, "placed").raise_for_status().json()
     assert created["namespace"] == ["placed"]
     assert created["properties"] == {"owner": "someone", "location": f"{server.warehouse}/placed"}
 
 
+@pytest.mark.integration
 def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None:
     table = {"name": "t", "schema": {"type": "struct", "fields": []}}
     answer = client.post("/v1/namespaces/nowhere/tables", json=table)
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
 
 
+@pytest.mark.integration
 @thorough
 def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) -> None:
     create_namespace(client, "kept").raise_for_status()
@@ -65,6 +68,7 @@ def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) 
     assert ["kept"] in client.get("/v1/namespaces").raise_for_status().json()["namespaces"]
 
 
+@pytest.mark.integration
 def test_a_killed_server_refuses_connections_until_it_is_restarted(server: IcebergRest, client: httpx.Client) -> None:
     create_namespace(client, "survivor").raise_for_status()
     server.kill()
@@ -74,6 +78,7 @@ def test_a_killed_server_refuses_connections_until_it_is_restarted(server: Icebe
     assert client.head("/v1/namespaces/survivor").status_code == 204
 
 
+@pytest.mark.integration
 @thorough
 def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> None:
     with iceberg_rest(tmp_path) as server:
@@ -82,6 +87,7 @@ def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> Non
         server.kill()
 
 
+@pytest.mark.integration
 @thorough
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").mkdir()
@@ -90,12 +96,14 @@ def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.integration
 def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="iceberg-rest is not ready after 0 s"):
         with iceberg_rest(tmp_path, start_within=0.0):
             pass
 
 
+@pytest.mark.integration
 async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> None:
     properties = {"endpoint": server.endpoint, "root": server.warehouse.as_uri(), "rest_table_cache_max_entries": "10"}
     id = ["tagged", "t"]
@@ -140,6 +148,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.integration
 def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: IcebergRest, tmp_path: Path) -> None:
     with IcebergNamespace(endpoint=server.endpoint, root=tmp_path.as_uri(), managed_by="impl") as ns:
         ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
@@ -173,3 +182,58 @@ def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: Iceb
     current = table.current_snapshot()
     assert current is not None and current.snapshot_id == 5 and table.schema().find_type("more").is_primitive
     assert table.properties["table_type"] == "lance" and table.location().startswith(f"{tmp_path.as_uri()}/db/t-")
+
+
+@pytest.fixture(scope="module")
+def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
+    with nessie(tmp_path_factory.mktemp("nessie")) as running:
+        yield running
+
+
+@pytest.fixture
+def nessie_client(nessie_server: Nessie) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=nessie_server.endpoint, trust_env=False) as connected:
+        yield connected
+
+
+@pytest.mark.integration
+@thorough
+def test_config_gives_an_escaped_prefix_for_the_warehouse(nessie_server: Nessie, nessie_client: httpx.Client) -> None:
+    config = (
+        nessie_client.get("/v1/config", params={"warehouse": nessie_server.properties["warehouse"]})
+        .raise_for_status()
+        .json()
+    )
+    assert config["defaults"]["prefix"] == "main%7Cwarehouse"
+    assert "namespace-separator" not in config["overrides"]
+
+
+@pytest.mark.integration
+@thorough
+def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(nessie_server: Nessie) -> None:
+    with Namespace.connect("iceberg", nessie_server.properties) as ns:
+        ns.create_namespace(CreateNamespaceRequest(id=["kept"]))
+        declared = ns.declare_table(DeclareTableRequest(id=["kept", "t"]))
+        assert declared.location is not None and declared.location.startswith(f"s3://{nessie_server.s3.bucket}/kept/t-")
+        lance.write_dataset(pa.table({"id": [1, 2, 3]}), declared.location, storage_options=declared.storage_options)
+        nessie_server.kill()
+        nessie_server.restart()
+        result = ns.describe_table(DescribeTableRequest(id=["kept", "t"]))
+        assert lance.dataset(result.location, storage_options=result.storage_options).count_rows() == 3
+
+
+@pytest.mark.integration
+@thorough
+def test_a_location_outside_the_s3_is_refused(nessie_server: Nessie, tmp_path: Path) -> None:
+    with Namespace.connect("iceberg", nessie_server.properties) as ns:
+        ns.create_namespace(CreateNamespaceRequest(id=["placed"]))
+        with pytest.raises(InvalidInputError, match="Unknown or unsupported scheme: file"):
+            ns.declare_table(DeclareTableRequest(id=["placed", "t"], location=tmp_path.as_uri()))
+        assert not ns.exists(TableId(["placed", "t"]))
+
+
+@pytest.mark.integration
+@thorough
+def test_an_s3_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="s3 is not ready after 0 s"), s3(tmp_path, "bucket", start_within=0.0):
+        pass

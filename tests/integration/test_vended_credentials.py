@@ -19,7 +19,7 @@ from tests.fakes.http import FakeServer
 from tests.fakes.server import Answer, Received
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.process import KEY, REGION, S3, SECRET, s3
-from tests.support.aws import forget_aws
+from tests.support.glue import forget_aws
 from tests.support.lake import ROWS
 
 _HOP_BY_HOP = frozenset({"content-length", "transfer-encoding", "connection", "keep-alive", "content-encoding"})

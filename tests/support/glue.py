@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-)
+import lance_namespace as spec
+import pytest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.glue.backend import GlueBackend, GlueSettings
@@ -49,31 +43,31 @@ async def opened(server: FakeGlue, **more: str) -> AsyncIterator[GlueBackend]:
         await backend.aclose()
 
 
-async def described(ns: AsyncNamespace, *id: str) -> DescribeTableResponse:
-    return await ns.describe_table(DescribeTableRequest(id=list(id)))
+async def described(ns: AsyncNamespace, *id: str) -> spec.DescribeTableResponse:
+    return await ns.describe_table(spec.DescribeTableRequest(id=list(id)))
 
 
-async def declared(ns: AsyncNamespace, *id: str, **fields: Any) -> DeclareTableResponse:
-    return await ns.declare_table(DeclareTableRequest(id=list(id), **fields))
+async def declared(ns: AsyncNamespace, *id: str, **fields: Any) -> spec.DeclareTableResponse:
+    return await ns.declare_table(spec.DeclareTableRequest(id=list(id), **fields))
 
 
 async def names(ns: AsyncNamespace, *id: str) -> list[str]:
-    return (await ns.list_namespaces(ListNamespacesRequest(id=list(id)))).namespaces
+    return (await ns.list_namespaces(spec.ListNamespacesRequest(id=list(id)))).namespaces
 
 
 async def about(ns: AsyncNamespace, *id: str) -> dict[str, str]:
-    return (await ns.describe_namespace(DescribeNamespaceRequest(id=list(id)))).properties or {}
+    return (await ns.describe_namespace(spec.DescribeNamespaceRequest(id=list(id)))).properties or {}
 
 
 async def made(ns: AsyncNamespace, *id: str, mode: str | None = None, **properties: str) -> dict[str, str]:
     values = {key.replace("_", "."): value for key, value in properties.items()}
     return (
-        await ns.create_namespace(CreateNamespaceRequest(id=list(id), mode=mode, properties=values))
+        await ns.create_namespace(spec.CreateNamespaceRequest(id=list(id), mode=mode, properties=values))
     ).properties or {}
 
 
 async def dropped(ns: AsyncNamespace, *id: str) -> None:
-    await ns.drop_namespace(DropNamespaceRequest(id=list(id)))
+    await ns.drop_namespace(spec.DropNamespaceRequest(id=list(id)))
 
 
 def plant(server: FakeGlue) -> FakeGlue:
@@ -88,3 +82,12 @@ def plant(server: FakeGlue) -> FakeGlue:
     server.add_table("", "db", "t")
     server.add_table("cat/deep", "leaf", "t")
     return server
+
+
+def forget_aws(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """Removes the machine's environment variables and files for AWS, and disables its metadata service."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", str(home / "config"))
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "credentials"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -11,22 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests.fakes import thrift_wire
 from tests.fakes.hive3 import LANCE
 from tests.fakes.hive3.objects import METHODS
 from tests.fakes.thrift import COMPLETE, OK, START, sasl_message
-from tests.fakes.thrift_wire import (
-    CALL,
-    EXCEPTION,
-    I16,
-    STRING,
-    STRUCT,
-    Message,
-    Struct,
-    Typed,
-    decoded,
-    frame,
-    receive_message,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +63,7 @@ class RawHive:
             self.close()
             return Outcome("cut")
         assert (reply.name, reply.sequence) == (method, self._sequence), reply
-        if reply.kind == EXCEPTION:
+        if reply.kind == thrift_wire.EXCEPTION:
             return Outcome("TApplicationException", (reply.body[2], reply.body[1]))
         for field, value in reply.body.items():
             if field:
@@ -89,7 +77,7 @@ class RawHive:
         assert outcome.kind == "ok", outcome
         return outcome.value
 
-    def exchange(self, method: str, *arguments: Any) -> Message:
+    def exchange(self, method: str, *arguments: Any) -> thrift_wire.Message:
         """Returns the reply without interpretation."""
         self.send(method, *arguments)
         return self.receive()
@@ -97,16 +85,16 @@ class RawHive:
     def send(self, method: str, *arguments: Any) -> None:
         """Sends a call without waiting for the reply."""
         self._sequence += 1
-        numbered = Struct(dict(enumerate(arguments, 1)))
-        data = Message(CALL, method, self._sequence, numbered).encoded()
-        self.connected.sendall(frame(data) if self._framed else data)
+        numbered = thrift_wire.Struct(dict(enumerate(arguments, 1)))
+        data = thrift_wire.Message(thrift_wire.CALL, method, self._sequence, numbered).encoded()
+        self.connected.sendall(thrift_wire.frame(data) if self._framed else data)
 
-    def receive(self) -> Message:
+    def receive(self) -> thrift_wire.Message:
         """Returns the next reply."""
         if not self._framed:
-            return receive_message(self.connected)
+            return thrift_wire.receive_message(self.connected)
         (size,) = struct.unpack(">I", self.read(4))
-        return decoded(self.read(size))
+        return thrift_wire.decoded(self.read(size))
 
     def read(self, size: int) -> bytes:
         """Reads a number of bytes; raises EOFError if the connection ends before."""
@@ -137,9 +125,9 @@ class RawHive:
             raise PermissionError(message.decode())
 
 
-def catalog(name: str | None, location: str | None = None, description: str | None = None) -> Struct:
+def catalog(name: str | None, location: str | None = None, description: str | None = None) -> thrift_wire.Struct:
     """Returns the request that creates a catalog."""
-    return Struct({1: Struct({1: name, 2: description, 3: location})})
+    return thrift_wire.Struct({1: thrift_wire.Struct({1: name, 2: description, 3: location})})
 
 
 def database(
@@ -150,10 +138,10 @@ def database(
     location: str | None = None,
     parameters: Mapping[str, str] | None = None,
     owner: tuple[str | None, int | None] = (None, None),
-) -> Struct:
+) -> thrift_wire.Struct:
     """Returns a database as it is sent."""
     fields = {2: description, 3: location, 4: dict(parameters) if parameters is not None else None}
-    return Struct({1: name, **fields, 6: owner[0], 7: owner[1], 8: catalog})
+    return thrift_wire.Struct({1: name, **fields, 6: owner[0], 7: owner[1], 8: catalog})
 
 
 def table(
@@ -165,20 +153,22 @@ def table(
     parameters: Mapping[str, str] = LANCE,
     type: str | None = "EXTERNAL_TABLE",
     columns: Sequence[tuple[str, str]] | None = (),
-    serde: Struct | None = None,
-    storage: Struct | None = None,
-) -> Struct:
+    serde: thrift_wire.Struct | None = None,
+    storage: thrift_wire.Struct | None = None,
+) -> thrift_wire.Struct:
     """Returns a table as it is sent; `storage` replaces the other arguments about its storage."""
     described = None
     if columns is not None:
-        described = Typed(STRUCT, [Struct({1: column, 2: kind}) for column, kind in columns])
-    usual = Struct({1: described, 2: location, 7: Struct() if serde is None else serde})
-    return Struct(
+        described = thrift_wire.Typed(
+            thrift_wire.STRUCT, [thrift_wire.Struct({1: column, 2: kind}) for column, kind in columns]
+        )
+    usual = thrift_wire.Struct({1: described, 2: location, 7: thrift_wire.Struct() if serde is None else serde})
+    return thrift_wire.Struct(
         {
             1: name,
             2: database,
             7: usual if storage is None else storage,
-            8: Typed(STRUCT, []),
+            8: thrift_wire.Typed(thrift_wire.STRUCT, []),
             9: dict(parameters),
             12: type,
             17: catalog,
@@ -186,13 +176,13 @@ def table(
     )
 
 
-def named(catalog: str | None, database: str | None, name: str | Sequence[str] | None) -> Struct:
+def named(catalog: str | None, database: str | None, name: str | Sequence[str] | None) -> thrift_wire.Struct:
     """Returns the request for a table, or for tables."""
-    return Struct({1: database, 2: name, 4: catalog})
+    return thrift_wire.Struct({1: database, 2: name, 4: catalog})
 
 
 LANCE_FILTER = 'hive_filter_field_params__table_type like "(?i)lance"'
-EVERY = Typed(I16, -1)
+EVERY = thrift_wire.Typed(thrift_wire.I16, -1)
 _LANCE = {"table_type": "lance", "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}
 _MANAGED = {"table_type": "lance"}
 _TIMES = re.compile(r"\b1[0-9]{9}\b")
@@ -219,15 +209,15 @@ class Series:
         self._ask("getStatus")
         self._ask("get_catalogs")
         for name in ("HIVE", "nowhere", ""):
-            self._ask("get_catalog", Struct({1: name}))
-        self._ask("get_catalog", Struct())
+            self._ask("get_catalog", thrift_wire.Struct({1: name}))
+        self._ask("get_catalog", thrift_wire.Struct())
         for catalog_name, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
             self._ask("create_catalog", catalog(catalog_name, self._at(place), "Désc"))
         self._ask("create_catalog", catalog("CAT", self._at("again")))
         for location in ("some/where", "s3://bucket/x", "s3a://bucket/x"):
             self._ask("create_catalog", catalog("c", location))
         self._ask("get_catalogs")
-        self._ask("get_catalog", Struct({1: "cat"}))
+        self._ask("get_catalog", thrift_wire.Struct({1: "cat"}))
         for name, new, moved in (
             ("cat", "cat", self._at("cat")),
             ("cat", "cat", None),
@@ -235,9 +225,12 @@ class Series:
             ("nowhere", "nowhere", self._at("cat")),
             ("CAT", "Cat", None),
         ):
-            self._ask("alter_catalog", Struct({1: name, 2: Struct({1: new, 2: f"now {new}", 3: moved})}))
-        self._ask("alter_catalog", Struct({1: "cat", 2: Struct({1: "cat"})}))
-        self._ask("get_catalog", Struct({1: "cat"}))
+            self._ask(
+                "alter_catalog",
+                thrift_wire.Struct({1: name, 2: thrift_wire.Struct({1: new, 2: f"now {new}", 3: moved})}),
+            )
+        self._ask("alter_catalog", thrift_wire.Struct({1: "cat", 2: thrift_wire.Struct({1: "cat"})}))
+        self._ask("get_catalog", thrift_wire.Struct({1: "cat"}))
         self._ask("create_catalog", catalog("c" * 257, self._at("c")), loosely=True)
         self._ask("create_catalog", catalog("c", self._at("c"), "d" * 4001), loosely=True)
 
@@ -317,7 +310,7 @@ class Series:
             ),
             *(table("cat", "d", ""), table("cat", "d", None), table("cat", "d", "é")),
             *(table("cat", "d", "t", columns=None), table("cat", "d", "t", columns=[("a", "text")])),
-            table("cat", "d", "t", storage=Struct({1: Typed(STRUCT, [])})),
+            table("cat", "d", "t", storage=thrift_wire.Struct({1: thrift_wire.Typed(thrift_wire.STRUCT, [])})),
         ):
             self._ask("create_table", refused)
         self._ask("create_table", table("cat", "d", "t", columns=[("a", "int"), ("A", "int")]), loosely=True)
@@ -358,14 +351,17 @@ class Series:
             self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=True)
         for text in ("@CAT#D", "@cat#nope", "@nowhere#d", "@cat#"):
             self._ask("get_table_names_by_filter", text, LANCE_FILTER, EVERY)
-        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, 0))
-        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, -5))
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, 0))
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, -5))
 
     def bulk(self) -> None:
         for request in (
             *(named("cat", "d", ["t1", "T1", "nope", "kept", "t1", ""]), named("CAT", "D", ["VIEW"])),
             *(named("cat", "nope", ["t1"]), named("nowhere", "d", ["t1"]), named(None, "@cat#d", ["t1"])),
-            *(named("cat", "d", None), Struct({1: "d", 2: Typed(STRING, []), 4: "cat"})),
+            *(
+                named("cat", "d", None),
+                thrift_wire.Struct({1: "d", 2: thrift_wire.Typed(thrift_wire.STRING, []), 4: "cat"}),
+            ),
         ):
             self._ask("get_table_objects_by_name_req", request)
 
@@ -389,7 +385,7 @@ class Series:
         self._ask("get_table_req", named("cat", "d", "renamed"))
         for text, name, request in self._refused_changes(changed):
             self._ask("alter_table", text, name, request)
-        self._ask("alter_table", "@cat#d", "renamed", Struct({**changed, 2: "db5"}))
+        self._ask("alter_table", "@cat#d", "renamed", thrift_wire.Struct({**changed, 2: "db5"}))
         self._ask("get_table_req", named("cat", "db5", "renamed"))
         self._files()
 
@@ -405,7 +401,7 @@ class Series:
         self._files()
         for text, cascade in (("@cat#d", False), ("@cat#nope", False), ("@nowhere#d", True), ("nope", True)):
             self._ask("drop_database", text, False, cascade)
-        self._ask("drop_catalog", Struct({1: "CAT"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "CAT"}))
         self._ask("drop_database", "@cat#D", False, True)
         self._files()
         self._ask("create_database", database("cat", "gone"))
@@ -419,28 +415,28 @@ class Series:
         for name in ("db1", "db_0", "db_1", "db5", "edge"):
             self._ask("drop_database", f"@cat#{name}", False, True)
         self._ask("get_databases", "@cat#*")
-        self._ask("drop_catalog", Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
         self._ask("drop_database", "@cat#default", False, False)
         self._ask("drop_database", "@cat#default", False, True)
-        self._ask("drop_catalog", Struct({1: "cat"}))
-        self._ask("drop_catalog", Struct({1: "cat"}))
-        self._ask("drop_catalog", Struct({1: "hive"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "hive"}))
         self._ask("drop_database", "default", False, True)
         self._ask("create_catalog", catalog("empty", self._at("empty")))
-        self._ask("drop_catalog", Struct({1: "empty"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "empty"}))
         self._ask("no_such_method")
         self._ask("get_catalogs")
         self._files()
 
-    def _refused_changes(self, good: Struct) -> Iterator[tuple[str, str, Struct]]:
+    def _refused_changes(self, good: thrift_wire.Struct) -> Iterator[tuple[str, str, thrift_wire.Struct]]:
         for text, name in (("@cat#d", "nope"), ("@cat#nope", "t1"), ("@nowhere#d", "t1")):
-            yield text, name, Struct({**good, 1: name, 17: None})
+            yield text, name, thrift_wire.Struct({**good, 1: name, 17: None})
         for field, wrong in (
             *((1, "kept"), (1, ""), (1, None), (2, None), (2, "nope"), (8, None), (17, "hive")),
-            *((7, Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
-            (7, Struct({**good[7], 7: None})),
+            *((7, thrift_wire.Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
+            (7, thrift_wire.Struct({**good[7], 7: None})),
         ):
-            yield "@cat#d", "renamed", Struct({**good, field: wrong})
+            yield "@cat#d", "renamed", thrift_wire.Struct({**good, field: wrong})
 
     def _ask(self, method: str, *arguments: Any, loosely: bool = False, without: str | None = None) -> None:
         """Makes a call; with `loosely`, messages are not compared, because they depend on the server's database."""

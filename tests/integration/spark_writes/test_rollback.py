@@ -9,21 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.fragment import FragmentMetadata
 from lance_namespace import DeclareTableRequest, DeregisterTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-)
 from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
@@ -96,7 +86,7 @@ async def test_commit_of_a_removed_table_fails(async_lake: Lake, tmp_path: Path,
     job = await Job.begin(async_lake.ns, mode)
     written = job.task(ROWS)
     await async_lake.ns.deregister_table(DeregisterTableRequest(id=ID))
-    with pytest.raises(TableNotFoundError) as raised:
+    with pytest.raises(err.TableNotFoundError) as raised:
         await job.commit(written)
     assert notes(raised.value) == "" and files(tmp_path) == []
 
@@ -139,7 +129,7 @@ async def test_failed_commit_leaves_no_files(
         await (await Job.begin(async_lake.ns)).commit()
     job = await Job.begin(async_lake.ns, mode)
     Commits(monkeypatch, done=False)
-    with pytest.raises(InternalError, match="the answer was lost") as raised:
+    with pytest.raises(err.InternalError, match="the answer was lost") as raised:
         await job.commit(job.task(ROWS))
     assert notes(raised.value) == "" and files(tmp_path) == []
     assert (async_lake.left() == []) == (mode == "create")
@@ -156,7 +146,7 @@ async def test_nothing_is_removed_after_an_unknown_commit(
         raise OSError("error sending request")
 
     monkeypatch.setattr(lance, "dataset", unreachable)
-    with pytest.raises(InternalError) as raised:
+    with pytest.raises(err.InternalError) as raised:
         await job.commit(written)
     monkeypatch.undo()
     assert "it is unknown whether a version" in notes(raised.value)
@@ -173,7 +163,7 @@ class Catalog:
         self.ns = over(self.backend)
         self.location = str(root / "t")
 
-    def fail(self, operation: str, error: LanceNamespaceError) -> None:
+    def fail(self, operation: str, error: err.LanceNamespaceError) -> None:
         self.backend.faults[operation, self.id] = error
 
     async def begin(self, mode: str) -> Job:
@@ -185,11 +175,11 @@ async def test_files_that_are_left_are_reported(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     job = await catalog.begin("append")
     written = job.task(ROWS)
-    catalog.fail("describe_table", PermissionDeniedError("Permission denied: t"))
+    catalog.fail("describe_table", err.PermissionDeniedError("Permission denied: t"))
     assert f"files written to {catalog.location} were not deleted (Permission denied: t)" in notes(
         await job.abandon(written)
     )
-    with pytest.raises(PermissionDeniedError):
+    with pytest.raises(err.PermissionDeniedError):
         await job.commit(written)
     assert len(files(tmp_path)) == 1
 
@@ -199,15 +189,15 @@ async def test_commit_of_a_moved_table_fails(tmp_path: Path) -> None:
     job = await catalog.begin("append")
     written = job.task(ROWS)
     catalog.backend.tables[catalog.id] = Table(catalog.id, str(tmp_path / "moved"))
-    with pytest.raises(ConcurrentModificationError, match=r"but the table is now at .*/moved"):
+    with pytest.raises(err.ConcurrentModificationError, match=r"but the table is now at .*/moved"):
         await job.commit(written)
 
 
 async def test_declaration_that_cannot_be_described_is_kept(tmp_path: Path) -> None:
     """Another client may have written to it meanwhile."""
     catalog = Catalog(tmp_path)
-    catalog.fail("describe_table", ServiceUnavailableError("Service unavailable: t"))
-    with pytest.raises(ServiceUnavailableError) as raised:
+    catalog.fail("describe_table", err.ServiceUnavailableError("Service unavailable: t"))
+    with pytest.raises(err.ServiceUnavailableError) as raised:
         await Job.begin(catalog.ns, id=catalog.id)
     assert "table t stays registered at mem://t" in notes(raised.value)
     assert list(catalog.backend.tables) == [catalog.id]
@@ -253,7 +243,7 @@ async def test_columns_in_the_catalog_are_those_of_the_latest_version(
         await job.commit(job.task(ROWS))
     else:
         Commits(monkeypatch, done=False)
-        with pytest.raises(InternalError):
+        with pytest.raises(err.InternalError):
             await job.commit(job.task(ROWS))
     table = catalog.backend.tables[catalog.id]
     assert (table.location, table.properties) == (before.location, before.properties)
@@ -266,9 +256,9 @@ async def test_first_version_of_another_client_is_kept(async_lake: Lake, tmp_pat
     late = await Job.begin(async_lake.ns, "append")
     written = [job.task(ROWS) for job in (lost, other, late)]
     await other.commit(written[1])
-    with pytest.raises(TableAlreadyExistsError, match="another client wrote its first version"):
+    with pytest.raises(err.TableAlreadyExistsError, match="another client wrote its first version"):
         await lost.commit(written[0])
-    with pytest.raises(ConcurrentModificationError, match="another client wrote its first version"):
+    with pytest.raises(err.ConcurrentModificationError, match="another client wrote its first version"):
         await late.commit(written[2])
     assert "table n$t stays registered, because a version of it is at" in notes(await lost.abandon())
     assert files(tmp_path) == [written[1][0].files[0].path]
@@ -288,7 +278,7 @@ async def test_commit_after_another_overwrite_fails(async_lake: Lake, tmp_path: 
     first, second = [await Job.begin(async_lake.ns, it) for it in (mode, "overwrite")]
     written = first.task(ROWS), second.task(ROWS)
     await second.commit(written[1])
-    with pytest.raises(ConcurrentModificationError):
+    with pytest.raises(err.ConcurrentModificationError):
         await first.commit(written[0])
     assert files(tmp_path) == [written[1][0].files[0].path]
 
@@ -310,12 +300,12 @@ INVALID: Sequence[tuple[Callable[[], object], str]] = [
 
 @pytest.mark.parametrize(("call", "message"), INVALID)
 def test_invalid_arguments(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(err.InvalidInputError, match=message):
         call()
 
 
 async def test_async_namespace_is_refused(async_lake: Lake) -> None:
-    with pytest.raises(InvalidInputError, match=r"^write: this resolver has an AsyncNamespace"):
+    with pytest.raises(err.InvalidInputError, match=r"^write: this resolver has an AsyncNamespace"):
         LocationResolver(async_lake.ns).write(NO_FRAME, ID, mode="append")
 
 
@@ -323,7 +313,7 @@ def test_unknown_mode(tmp_path: Path) -> None:
     mode: Any = "insert"
     with (
         Namespace.connect("dir", {"root": str(tmp_path)}) as ns,
-        pytest.raises(InvalidInputError, match=r"mode 'insert': unknown, known are create, append"),
+        pytest.raises(err.InvalidInputError, match=r"mode 'insert': unknown, known are create, append"),
     ):
         LocationResolver(ns).write(NO_FRAME, ID, mode=mode)
 
@@ -371,7 +361,7 @@ def test_nulls_in_columns_that_are_not_nullable(
     if not refused:
         assert conform(batch, want, "t").column(0).to_pylist() == values
         return
-    with pytest.raises(TableSchemaValidationError, match=r"^Table schema invalid: t \(column 'x': "):
+    with pytest.raises(err.TableSchemaValidationError, match=r"^Table schema invalid: t \(column 'x': "):
         conform(batch, want, "t")
 
 

@@ -13,16 +13,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-)
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -53,7 +47,7 @@ def test_create_and_ignore_leave_an_existing_table(
     else:
         lake.make(pa.table({"id": [7]}))
     before = files(tmp_path)
-    with pytest.raises(TableAlreadyExistsError, match=r"^Table already exists: db\$t"):
+    with pytest.raises(err.TableAlreadyExistsError, match=r"^Table already exists: db\$t"):
         lake.write(failing(spark))
     report = lake.write(failing(spark), "ignore")
     assert report == WriteReport(TableId(ID), lake.location(), None if declared else 1, 0, 0)
@@ -90,7 +84,7 @@ def test_prefetch_after_append_returns_the_new_version(spark: SparkSession, lake
 
 
 def test_append_needs_a_table(spark: SparkSession, lake: Lake) -> None:
-    with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$t"):
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: db\$t"):
         lake.write(failing(spark), "append")
 
 
@@ -132,7 +126,7 @@ def test_managed_catalog_commits_the_versions(spark: SparkSession, managed: Lake
     assert [managed.ids(version=number) for number in (2, 4)] == [[0, 0, 1, 1, 2, 2], [0, 1, 2]]
     with pytest.raises(JOB_FAILED, match="no more"):
         managed.write(failing(spark), "append")
-    with pytest.raises(TableAlreadyExistsError):
+    with pytest.raises(err.TableAlreadyExistsError):
         managed.write(failing(spark))
 
 
@@ -144,9 +138,9 @@ def test_file_size_and_format(spark: SparkSession, lake: Lake) -> None:
     lake.write(df, "append")
     lake.write(df, "overwrite", data_storage_version="2.0")
     assert {it.file_minor_version for fragment in lake.dataset().get_fragments() for it in fragment.data_files()} == {0}
-    with pytest.raises(InvalidInputError, match=r"data_storage_version '2.1': table db\$t has the version '2.0'"):
+    with pytest.raises(err.InvalidInputError, match=r"data_storage_version '2.1': table db\$t has the version '2.0'"):
         lake.write(failing(spark), "append", data_storage_version="2.1")
-    with pytest.raises(InvalidInputError, match=r"Unknown Lance storage version: 9.9"):
+    with pytest.raises(err.InvalidInputError, match=r"Unknown Lance storage version: 9.9"):
         lake.resolver.write(failing(spark), "db.u", data_storage_version="9.9")
 
 
@@ -178,7 +172,7 @@ def test_spark_writer_is_refused(spark: SparkSession, lake: Lake, mode: str) -> 
 
 
 def test_stream_is_refused(spark: SparkSession, lake: Lake) -> None:
-    with pytest.raises(InvalidInputError, match="foreachBatch"):
+    with pytest.raises(err.InvalidInputError, match="foreachBatch"):
         lake.write(spark.readStream.format("rate").load())
 
 
@@ -261,7 +255,7 @@ MISFITS: Mapping[str, tuple[str, str]] = {
 def test_append_refuses_other_columns(spark: SparkSession, lake: Lake, case: str) -> None:
     lake.make(pa.table({"id": [1], "s": ["a"]}))
     selected, message = MISFITS[case]
-    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \({message}"):
+    with pytest.raises(err.TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \({message}"):
         lake.write(failing(spark).withColumn("s", f.lit("b")).selectExpr(*selected.split(", ")), "append")
 
 
@@ -297,7 +291,7 @@ def test_value_that_cannot_be_cast_fails_the_job(spark: SparkSession, lake: Lake
         lake.make(schema.empty_table())
     before = files(tmp_path)
     df = spark.range(0, 20, 1, 2).selectExpr(f"{sql} x")
-    with pytest.raises(TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \(column 'x': {message}"):
+    with pytest.raises(err.TableSchemaValidationError, match=rf"^Table schema invalid: db\$t \(column 'x': {message}"):
         lake.write(df, mode, schema=schema if mode == "create" else None)
     await_files(tmp_path, before)
     assert lake.namespace.exists(ID) == (mode == "append")
@@ -315,7 +309,7 @@ UNSTORABLE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 @pytest.mark.parametrize("case", UNSTORABLE)
 def test_unstorable_columns_are_refused(spark: SparkSession, lake: Lake, case: str) -> None:
     change, message = UNSTORABLE[case]
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(err.InvalidInputError, match=message):
         lake.write(change(failing(spark)))
     assert not lake.namespace.exists(ID)
 
@@ -383,7 +377,7 @@ def test_one_of_concurrent_creates_succeeds(spark: SparkSession, lake: Lake) -> 
     def create(n: int) -> int | None:
         try:
             lake.write(spark.range(n * 10, n * 10 + 10))
-        except TableAlreadyExistsError:
+        except err.TableAlreadyExistsError:
             return None
         return n
 
@@ -402,7 +396,7 @@ def test_append_to_a_table_that_is_replaced_meanwhile_fails(spark: SparkSession,
             lance.write_dataset(pa.table({"other": ["x"]}), location, mode="overwrite")
             yield batch
 
-    with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: db\$t"):
+    with pytest.raises(err.ConcurrentModificationError, match=r"^Concurrent modification: db\$t"):
         lake.write(spark.range(0, 5, 1, 1).mapInArrow(replace, "id long"), "append")
     assert lake.dataset().to_table().to_pylist() == [{"other": "x"}]
     assert len(files(tmp_path)) == 2

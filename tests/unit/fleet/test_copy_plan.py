@@ -46,8 +46,7 @@ from lance_ns_async.fleet.copy_plan import (
 )
 from lance_ns_async.fleet.reading import Reading
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.fleet import table_counts
-from tests.support.lake import ROWS, stream
+from tests.support.lake import ROWS, stream, table_counts
 
 ANY = Capabilities(min_depth=0, max_depth=None)
 

@@ -23,7 +23,7 @@ from lance_ns_async import AsyncNamespace
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.sigv4 import FakeSts, Signatures
-from tests.support.aws import forget_aws
+from tests.support.glue import forget_aws
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 ARN = "arn:aws:iam::123456789012:role/catalog"

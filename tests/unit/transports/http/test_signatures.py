@@ -22,7 +22,7 @@ from tests.fakes.http import FakeServer
 from tests.fakes.plain import EAGER, Plain, read_error
 from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
-from tests.support.aws import forget_aws
+from tests.support.glue import forget_aws
 
 pytestmark = pytest.mark.floors
 
