@@ -54,7 +54,6 @@ class Kill:
 
     @classmethod
     def chosen(cls, random: Random) -> Kill:
-        """Returns a random moment."""
         calls = random.randint(4, 50) if random.random() < 0.5 else None
         return cls(calls, random.randint(3, 16), random.choice((0.002, 0.01, 0.03)) * random.random())
 
@@ -316,10 +315,8 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, state: Found, model:
 
 
 def _files(place: Place) -> list[Path]:
-    """Returns the data files below the round's folder.
-
-    Metadata of an Iceberg server is not included: it stays after a registration was removed or moved.
-    """
+    """Returns the data files below the round's folder. Metadata of an Iceberg server is not included: it stays after a
+    registration was removed or moved."""
     files = (it for it in place.disk.rglob("*") if it.is_file() and "__manifest" not in it.parts)
     files = (it for it in files if not it.name.endswith(".metadata.json"))
     hidden = {it.parent for it in place.disk.rglob(".lance-deregistered")}

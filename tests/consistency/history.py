@@ -219,7 +219,6 @@ def _unexplained(events: Sequence[Event], rules: Rules, start: State, search: Se
 
 
 def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
-    """Returns the configurations that are possible after the end of an operation."""
     visited, waiting, done = set(possible), list(possible), set()
     while waiting:
         state, pending = waiting.pop()

@@ -211,7 +211,6 @@ class Model:
                 return there
 
     def apply(self, it: Operation, location: str | None) -> None:
-        """Applies the changes of a successful operation."""
         name, there = it.name, it.name in self.tables
         match it.kind:
             case "create_namespace":

@@ -88,13 +88,11 @@ class Notebook:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The notebook as JSON."""
         content: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
         return content
 
     @property
     def cells(self) -> Sequence[dict[str, Any]]:
-        """The cells with code."""
         return [cell for cell in self.content["cells"] if cell["cell_type"] == "code"]
 
     def blocks(self) -> Iterator[Block]:

@@ -59,7 +59,6 @@ class Block:
 
     @property
     def is_output(self) -> bool:
-        """Returns whether it shows the output of the block before it."""
         return (self.language, self.title) == ("text", "Output")
 
 

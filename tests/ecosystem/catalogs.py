@@ -79,7 +79,6 @@ on_served = pytest.mark.parametrize("catalog", with_usual(["dir", "hive3", "glue
 
 @contextmanager
 def serve_rest(catalog: Catalog) -> Iterator[Mapping[str, str]]:
-    """Returns the properties of a `rest` namespace for the catalog."""
     variables = {f"LANCE_NS_PROPERTY_{name.replace('.', '__')}": value for name, value in catalog.properties.items()}
     environment = {**os.environ, **variables, "LANCE_NS_IMPL": catalog.impl, "LANCE_NS_TOKEN": TOKEN}
     with serve(environment=environment) as (server, url):

@@ -15,7 +15,6 @@ MORE = pa.table({"id": [4, 5], "name": ["d", "e"]})
 
 
 def write(namespace: Namespace, id: list[str], rows: pa.Table = ROWS, *, mode: str = "create", **options: Any) -> Any:
-    """Returns the dataset after a write by pylance."""
     return lance.write_dataset(rows, namespace_client=namespace, table_id=id, mode=mode, **options)
 
 

@@ -29,7 +29,6 @@ def _ray() -> None:
 
 @pytest.fixture
 def place(catalog: Catalog, diary: Diary) -> dict[str, Any]:
-    """Returns lance-ray's arguments for the catalog."""
     return diary.place(catalog)
 
 

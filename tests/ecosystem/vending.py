@@ -45,7 +45,6 @@ class Keys:
         self.issued: list[Key] = []
 
     def give(self) -> Key:
-        """Returns the next key."""
         with self._lock:
             now = _now()
             key = Key(f"KEY{len(self.issued):04}", now, now + self._life)
@@ -53,7 +52,6 @@ class Keys:
         return key
 
     def is_good(self, id: str) -> bool:
-        """Returns whether the key was vended and has not expired."""
         with self._lock:
             return any(key.id == id and _now() < key.until for key in self.issued)
 

@@ -70,7 +70,6 @@ class Authority:
 
 @cache
 def authority(name: str = "ours") -> Authority:
-    """Returns the authority of that name, the same one for each call."""
     folder = TemporaryDirectory()
     atexit.register(folder.cleanup)
     response = Authority(trustme.CA(organization_name=name), folder)

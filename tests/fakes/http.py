@@ -64,9 +64,7 @@ class FakeServer(ThreadedServer[Fault]):
 
     def limit_rate(self, rate: float, *, burst: float | None = None, match: str = "") -> RateLimit:
         """Answers with 429 without Retry-After beyond `rate` requests per second, after a burst of one second's worth.
-
-        This is how the rate limiter of Apache Polaris works.
-        """
+        This is how the rate limiter of Apache Polaris works."""
         limit = RateLimit(rate, rate if burst is None else burst, match, self.error(429))
         self._add(limit)
         return limit
@@ -85,7 +83,6 @@ class FakeServer(ThreadedServer[Fault]):
         match: str = "",
         when: When = "before",
     ) -> None:
-        """Answers with these bytes."""
         raw = body.encode() if isinstance(body, str) else body
         self._add(Fault(match, times, when, Answer(status, raw, {"Content-Type": content_type})))
 

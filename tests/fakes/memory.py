@@ -38,10 +38,8 @@ def as_asked(number: int, limit: int | None) -> int:
 
 
 class MemoryBackend(Backend):
-    """A catalog in memory, in the order of creation.
-
-    Tokens contain positions, so a repeated page begins at the same position.
-    """
+    """A catalog in memory, in the order of creation. Tokens contain positions, so a repeated page begins at the same
+    position."""
 
     settings = Settings
     errors = COMMON_ERRORS
@@ -65,7 +63,6 @@ class MemoryBackend(Backend):
 
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
-        """Returns a catalog with these capabilities."""
         backend_class: type[MemoryBackend] = type("AbleBackend", (cls,), {"capabilities": capabilities})
         return backend_class(size)
 

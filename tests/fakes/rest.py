@@ -83,7 +83,6 @@ class FakeRest(FakeServer):
         self._lists_nested = lists_nested
 
     def add_table(self, *id: str, location: str | None = None, **more: Any) -> None:
-        """Adds a table, with its namespaces."""
         for depth in range(1, len(id)):
             self.namespaces.setdefault(id[:depth], {})
         self.tables[id] = {"location": location or self._location(id), **more}

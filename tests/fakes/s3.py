@@ -24,7 +24,6 @@ class FakeS3(FakeServer):
 
     @property
     def options(self) -> dict[str, str]:
-        """The storage options for it."""
         keys = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "aws_region": "us-east-1"}
         return {"aws_endpoint": self.url, "allow_http": "true", **keys}
 

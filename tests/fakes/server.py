@@ -177,19 +177,15 @@ F = TypeVar("F")
 
 
 class ThreadedServer(ABC, Generic[F]):
-    """A server on 127.0.0.1 and a free port, in a separate thread and event loop.
-
-    Requests are performed one at a time, so one of two concurrent writes wins. A request first waits (`hold`,
-    `delay`), then gets the oldest matching fault.
-    """
+    """A server on 127.0.0.1 and a free port, in a separate thread and event loop. Requests are performed one at a time,
+    so one of two concurrent writes wins. A request first waits (`hold`, `delay`), then gets the oldest matching
+    fault."""
 
     def __init__(self) -> None:
         self.connections = 0  # The number of connections that were opened
         self.most_in_flight = 0
-        """Maximum number of concurrent requests.
-
-        Responses are fast, so use `hold` or `delay` to make requests concurrent.
-        """
+        """Maximum number of concurrent requests. Responses are fast, so use `hold` or `delay` to make requests
+        concurrent."""
         self._in_flight = 0
         self._lock = threading.RLock()
         self._faults: list[F] = []
@@ -223,10 +219,8 @@ class ThreadedServer(ABC, Generic[F]):
         self._port = started.result()
 
     def stop(self) -> None:
-        """Stops like a killed process: refuses connections, resets open ones, drops requests in progress.
-
-        May be called twice.
-        """
+        """Stops like a killed process: refuses connections, resets open ones, drops requests in progress. May be called
+        twice."""
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()

@@ -95,7 +95,6 @@ class Script(Server):
         return [request.split(b"\r\n", 1)[0].decode("latin-1") for request in self.requests]
 
     def header(self, name: str, request: int = -1) -> list[str]:
-        """Returns all values of a header of a request, by default the last one."""
         head = self.requests[request].split(b"\r\n\r\n", 1)[0].decode("latin-1")
         pairs = [line.split(": ", 1) for line in head.split("\r\n")[1:]]
         return [value for key, value in pairs if key.lower() == name.lower()]
@@ -147,7 +146,6 @@ class Forwarder(Server):
 
 
 async def read_request(reader: StreamReader) -> bytes:
-    """Returns one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):

@@ -52,15 +52,12 @@ START, OK, BAD, ERROR, COMPLETE = 1, 2, 3, 4, 5  # The kinds of messages of the 
 
 
 def sasl_message(status: int, payload: bytes = b"") -> bytes:
-    """Returns a message of the negotiation."""
     return struct.pack(">BI", status, len(payload)) + payload
 
 
 async def log_in(reader: StreamReader, writer: StreamWriter, account: tuple[str, str]) -> None:
-    """Accepts a client with the account's user and password; otherwise sends the reason and raises EOFError.
-
-    All later messages are in frames.
-    """
+    """Accepts a client with the account's user and password; otherwise sends the reason and raises EOFError. All later
+    messages are in frames."""
     refusal = await _login_refusal(reader, account)
     writer.write(sasl_message(BAD, refusal) if refusal else sasl_message(COMPLETE))
     await writer.drain()
@@ -89,11 +86,8 @@ async def _read_sasl(reader: StreamReader) -> tuple[int, bytes]:
 
 
 class ThriftServer(ThreadedServer[WireFault]):
-    """A Thrift server with recorded calls. The calls of one connection are performed in their order.
-
-    `match` is a regular expression for the method's name, a blank, and the arguments by number:
-    `"^get_table_req .*'t1'"`.
-    """
+    """A Thrift server with recorded calls. The calls of one connection are performed in their order. `match` is a
+    regular expression for the method's name, a blank, and the arguments by number: `"^get_table_req .*'t1'"`."""
 
     def __init__(
         self, *, framed: bool = False, plain_sasl: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
@@ -175,7 +169,6 @@ class ThriftServer(ThreadedServer[WireFault]):
         self._add(match, times, "after", lambda reply: replace(reply, sequence=reply.sequence + 1))
 
     def reply_wrong_name(self, match: str = "", *, name: str = "other", times: int | None = 1) -> None:
-        """Replies with the name of another method."""
         self._add(match, times, "after", lambda reply: replace(reply, name=name))
 
     def garbage(self, data: bytes, *, match: str = "", times: int | None = 1) -> None:

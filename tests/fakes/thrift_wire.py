@@ -43,7 +43,6 @@ class Message:
     body: Struct = field(default_factory=Struct)
 
     def encoded(self) -> bytes:
-        """Returns the message as bytes, without a frame."""
         name = self.name.encode()
         out = bytearray(struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence))
         _write_struct(out, self.body)

@@ -12,10 +12,8 @@ EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
 class Tokens:
-    """Accepts one fixed token and the issued ones, until they expire.
-
-    With neither a fixed token nor a client, nothing is checked and all clients get tokens.
-    """
+    """Accepts one fixed token and the issued ones, until they expire. With neither a fixed token nor a client, nothing
+    is checked and all clients get tokens."""
 
     def __init__(
         self,

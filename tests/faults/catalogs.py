@@ -180,11 +180,9 @@ class Catalog:
         return self.id(f"new{next(self._numbers)}")
 
     def place(self, id: TableId) -> str:
-        """Returns the location of a table."""
         return f"{self._base}/{id.parent.name}/{id.name}"
 
     def is_write(self, request: bytes) -> bool:
-        """Returns whether a request is a declaration."""
         return re.search(self._kind.write, self.wire.label(request)) is not None
 
     def is_listing(self, request: bytes) -> bool:

@@ -18,11 +18,9 @@ from tests.faults.catalogs import ALL, HTTP
 
 LIMIT = 65536  # The value of `max_response_bytes` in the tests
 Then = Literal["again", "reads", "never", "doubt", "void"]
-"""Which calls are retried.
-
-`again`: all calls, because they had no effect. `reads`: only reads. `never`: none, and a change had no effect. `doubt`:
-none, and it is unknown whether a change took effect. `void`: none, because the response is correct for a change.
-"""
+"""Which calls are retried. `again`: all calls, because they had no effect. `reads`: only reads. `never`: none, and a
+change had no effect. `doubt`: none, and it is unknown whether a change took effect. `void`: none, because the response
+is correct for a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,8 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a server or a connection.
-
-    The trial compares the outcomes of each fault with the state of the catalog. A fault with expectations is also
-    tested for its error, its retries and its place in the documentation.
-    """
+    """A fault of a server or a connection. The trial compares the outcomes of each fault with the state of the catalog.
+    A fault with expectations is also tested for its error, its retries and its place in the documentation."""
 
     name: str
     act: proxy.Act

@@ -95,10 +95,8 @@ def always(response: bytes, end: End = "keep") -> Act:
 
 
 def respond_later(response: Respond) -> Act:
-    """Sends the correct response, and more bytes after the client has read it.
-
-    A client may already have sent its next request then. `respond_with_next` injects what follows that.
-    """
+    """Sends the correct response, and more bytes after the client has read it. A client may already have sent its next
+    request then. `respond_with_next` injects what follows that."""
 
     async def act(exchange: Exchange) -> bool:
         await exchange.send(exchange.response)

@@ -273,7 +273,6 @@ def _pages(catalog: Catalog, pages: Iterable[tuple[list[str], object]]) -> Fault
 async def _page_requests(
     catalog: Catalog, fault: Fault, ask: Ask, more: Mapping[str, str] | None = None
 ) -> tuple[list[str] | LanceNamespaceError, int]:
-    """Returns the result, and the number of requested pages."""
     async with connect_by_proxy(catalog.impl, fault, more=more, only=catalog.is_listing) as (proxy, ns):
         result = await outcome(ask(ns, catalog.id("t").parent))
     return result, sum(map(catalog.is_listing, proxy.requests))

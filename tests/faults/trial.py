@@ -187,7 +187,6 @@ class Trial:
 
 
 def faults_for(impl: str) -> list[Fault]:
-    """Returns the faults for a catalog."""
     return [fault for fault in FAULTS if impl in fault.on]
 
 

@@ -36,7 +36,6 @@ class Model:
     _moved: set[str] = field(default_factory=set)
 
     def key(self, id: Id) -> Id:
-        """Returns the id as it is stored."""
         return type(id)(name.lower() for name in id) if self.folds else id
 
     def __contains__(self, id: Id) -> bool:
@@ -92,10 +91,8 @@ class Model:
         return list(self._tables)
 
     def shared_places(self) -> list[str]:
-        """Returns the locations of several tables that were not registered there.
-
-        A table that was renamed before it had data leaves its location to the next one with its old name.
-        """
+        """Returns the locations of several tables that were not registered there. A table that was renamed before it
+        had data leaves its location to the next one with its old name."""
         placed = (location for location, _ in self._tables.values() if "/registered-" not in location)
         places = [place for place in placed if place not in self._moved]
         return sorted({place for place in places if places.count(place) > 1})

@@ -172,7 +172,6 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The version that the last append creates."""
         return self._site.writers * self._site.appends + 1
 
     def write(self, processes: ProcessPoolExecutor, *, kills: int = 0) -> Counter[str]:

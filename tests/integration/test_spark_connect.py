@@ -80,14 +80,12 @@ class ConnectServer:
         raise RuntimeError(f"the Connect server did not start; its log ends:\n{self._log.read_text()[-3000:]}")
 
     def stop(self) -> None:
-        """Stops the server, and waits for its end."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def connect(folder: Path, python: str = sys.executable) -> Iterator[SparkSession]:
-    """Returns a session of a server that starts this Python."""
     server = ConnectServer(folder / "log", python)
     try:
         server.wait()

@@ -17,10 +17,8 @@ from tests.servers.iceberg_rest import iceberg_rest
 
 @contextmanager
 def glue(directory: Path) -> Iterator[FakeGlue]:
-    """Runs a Glue Data Catalog with one database, `demo`, whose tables are in the directory.
-
-    It is empty at the beginning; catalog and tables are removed at the end.
-    """
+    """Runs a Glue Data Catalog with one database, `demo`, whose tables are in the directory. It is empty at the
+    beginning; catalog and tables are removed at the end."""
     with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
         server.add_database("", "demo", location=Path(tables).as_uri())
         yield server

@@ -258,10 +258,8 @@ class Hive(JavaServer):
         start_within: float = 60.0,
     ) -> None:
         """Creates a server; `properties` are the metastore's, or any of Java's; Hadoop's are written to
-        `directory/conf`.
-
-        `ready` returns for a port whether the server can be used; None checks in plain Thrift, without TLS or SASL.
-        """
+        `directory/conf`. `ready` returns for a port whether the server can be used; None checks in plain Thrift,
+        without TLS or SASL."""
         directory = directory.resolve()
         self.warehouse = directory / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)

@@ -29,10 +29,8 @@ _ASSEMBLY = Path(__file__).with_suffix(".xml")
 
 
 class IcebergRest(JavaServer):
-    """A separate Iceberg REST catalog in a directory; a restart keeps its port and its content.
-
-    It is strict: a table in a missing namespace is refused. It needs no credentials.
-    """
+    """A separate Iceberg REST catalog in a directory; a restart keeps its port and its content. It is strict: a table
+    in a missing namespace is refused. It needs no credentials."""
 
     def __init__(self, directory: Path, *, start_within: float = 60.0) -> None:
         directory = directory.resolve()

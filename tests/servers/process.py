@@ -40,10 +40,8 @@ class JavaServer:
         java_versions: Sequence[int] = (17, 21, 25),
         start_within: float = 60.0,
     ) -> None:
-        """Describes the server by the arguments of `java`, the file for its output, and a check.
-
-        `ready` is called until it returns True, for at most `start_within` seconds.
-        """
+        """Describes the server by the arguments of `java`, the file for its output, and a check. `ready` is called
+        until it returns True, for at most `start_within` seconds."""
         self.name = name
         self.log = log
         self._command = [str(find_java(java_versions).executable), *arguments]

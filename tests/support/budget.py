@@ -23,10 +23,8 @@ def examples(percent: int) -> int:
 
 
 def with_usual(values: Iterable[Any], *usual: Any) -> Sequence[Any]:
-    """Returns parameters of which the usual run has only `usual`; a thorough run has all.
-
-    For values that take the same path through the package. The usual ones are named at the test.
-    """
+    """Returns parameters of which the usual run has only `usual`; a thorough run has all. For values that take the same
+    path through the package. The usual ones are named at the test."""
     return [
         value if value in usual else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=thorough)
         for value in values

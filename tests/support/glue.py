@@ -34,7 +34,6 @@ async def connected(server: FakeGlue, *without: str, **more: str) -> AsyncIterat
 
 @asynccontextmanager
 async def opened(server: FakeGlue, **more: str) -> AsyncIterator[GlueBackend]:
-    """Provides the backend itself."""
     settings = GlueSettings.parse(properties(server, **more))
     backend = GlueBackend.open(settings, Caller(settings.policy(), ERRORS))
     try:

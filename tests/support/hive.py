@@ -44,7 +44,6 @@ def describe(*id: str) -> spec.DescribeTableRequest:
 
 
 async def kept(ns: AsyncNamespace, *id: str) -> dict[str, str]:
-    """Returns the properties of a namespace."""
     return (await ns.describe_namespace(spec.DescribeNamespaceRequest(id=list(id)))).properties or {}
 
 

@@ -27,7 +27,6 @@ ROWS = pa.table(
 
 
 def stream(rows: pa.Table) -> bytes:
-    """Returns the rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -63,7 +62,6 @@ class Lake:
         return lance.dataset(await self.location(id), version=version)
 
     async def values(self, column: str, version: int | str | None = None) -> list[Any]:
-        """Returns the sorted values of a column."""
         result: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
         return sorted(result)
 
@@ -74,7 +72,6 @@ class Lake:
 
 @asynccontextmanager
 async def lake(root: Path, properties: Mapping[str, str] | None = None) -> AsyncIterator[Lake]:
-    """Provides an empty lake."""
     async with AsyncNamespace.connect("dir", {"root": str(root), **(properties or {})}) as ns:
         await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
         yield Lake(ns, root)

@@ -48,7 +48,6 @@ class Row:
 
 
 def rows() -> Sequence[Row]:
-    """Returns all operations on all catalogs."""
     backends = {impl: _backend(impl) for impl in registry.BACKENDS}
     return [Row(name, {impl: _reason(name, backend) for impl, backend in backends.items()}) for name in OPERATIONS]
 

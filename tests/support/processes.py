@@ -134,11 +134,8 @@ _LISTENS, _TIME_WAIT = "0A", "06"
 
 
 def wait_until_quiet(properties: Mapping[str, str]) -> None:
-    """Waits until a catalog's server on this machine has no open connection.
-
-    The server finishes the request of a killed client, and then closes the connection.
-    If the kernel does not report connections, this returns at once.
-    """
+    """Waits until a catalog's server on this machine has no open connection. The server finishes the request of a
+    killed client, and then closes the connection. If the kernel does not report connections, this returns at once."""
     port = urlsplit(properties.get("endpoint") or properties.get("uri") or "").port
     tables = [it for it in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if it.exists()]
     until = monotonic() + LOST_SECONDS

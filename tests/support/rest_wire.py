@@ -104,7 +104,6 @@ class _Logging(FakeRest):
 
 
 async def logged(operation: str, mode: str) -> Collection[str]:
-    """Returns the operations that the server receives for one operation."""
     with _Logging() as server, tempfile.TemporaryDirectory() as folder:
         server.namespaces[("empty",)] = {}
         lance.write_dataset(_ROWS, f"{folder}/t")

@@ -99,7 +99,6 @@ class Selection:
 
     @cached_property
     def sites(self) -> Set[str]:
-        """The sites of the contract that these rooms need."""
         return {site for room in self.rooms for site in _SITES.get(room, ())}
 
     @cached_property

@@ -50,10 +50,8 @@ class Run:
 
 
 def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, begin: float = 0.0) -> Run:
-    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off.
-
-    A limiter that was used before needs a later time to `begin`.
-    """
+    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off. A limiter
+    that was used before needs a later time to `begin`."""
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
     events: list[tuple[float, int, str, int, Sent]] = []

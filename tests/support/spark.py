@@ -46,11 +46,9 @@ def stopping() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared_spark(stopping: None) -> SparkSession:
-    """Provides the session of all tests of a process: its first query starts several processes, and takes long.
-
-    One task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts
-    between its last row and its result leaves a file. Each task is tried twice.
-    """
+    """Provides the session of all tests of a process: its first query starts several processes, and takes long. One
+    task runs after the other, so that earlier tasks have ended before one fails: a task that Spark interrupts between
+    its last row and its result leaves a file. Each task is tried twice."""
     config = {"spark.master": MASTER, "spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"}
     stop_spark(unless=MASTER)
     return local_spark("tests", config=config)

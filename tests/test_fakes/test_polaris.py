@@ -29,17 +29,14 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def bearing(token: str) -> dict[str, str]:
-    """Returns the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def names(reply: Reply) -> list[str]:
-    """Returns the tables of a listing."""
     return [identifier["name"] for identifier in reply.json["identifiers"]]
 
 
 def check_bare(reply: Reply, status: int) -> None:
-    """Checks that the response is only a status."""
     headers = {key.lower(): value for key, value in reply.headers.items()}
     assert (reply.status, reply.body) == (status, b"")
     assert (headers["content-length"], headers["content-encoding"]) == ("0", "identity")

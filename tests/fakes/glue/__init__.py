@@ -77,7 +77,6 @@ class FakeGlue:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties for a connection."""
         return {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -162,10 +161,7 @@ class FakeGlue:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Answers each call, or each n-th call, with an error of AWS; without `times`, for an unlimited number of
-        calls.
-
-        The default status is 400, for STS 403; STS sends its codes without `Exception` at the end.
-        """
+        calls. The default status is 400, for STS 403; STS sends its codes without `Exception` at the end."""
         self._ask("refuse", Refusal(Occasion(operation, times, every or 1), code, message, status, dict(headers or {})))
 
     def deny(self, operation: str = "") -> None:
@@ -201,7 +197,6 @@ class FakeGlue:
         self._ask("lake", "grant", table, frozenset(permissions))
 
     def filter_cells(self, table: str) -> None:
-        """Adds a filter of cells to a table in Lake Formation."""
         self._ask("lake", "filter_cells", table)
 
     def limit_credentials(self, seconds: float | None) -> None:
@@ -223,10 +218,7 @@ class FakeGlue:
         **database_input: Any,
     ) -> None:
         """Adds a database. An empty path is the root catalog; `account:` and `account:a/b` are catalogs of another
-        account.
-
-        Catalogs of another account are accessible to each caller after something was added to them.
-        """
+        account. Catalogs of another account are accessible to each caller after something was added to them."""
         more = {} if parameters is None else {"Parameters": dict(parameters)}
         where = {} if location is None else {"LocationUri": location}
         self._ask("add_database", catalog_path, name, {**database_input, **more, **where})
@@ -243,10 +235,8 @@ class FakeGlue:
         columns: Mapping[str, str] | None = None,
         **table_input: Any,
     ) -> None:
-        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one.
-
-        Columns are names and types; other parts have the names of Glue, such as `TargetTable`.
-        """
+        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one. Columns are
+        names and types; other parts have the names of Glue, such as `TargetTable`."""
         more = (parameters, table_type, location, columns, table_input)
         self._ask("add_tables", catalog_path, database, [_table_input(catalog_path, database, name, *more)])
 

@@ -59,11 +59,8 @@ def call_of(request: Received) -> GlueCall:
 
 
 def refusal(request: Received, code: str, message: str, status: int | None = None) -> Answer:
-    """Returns an error in the form of the service.
-
-    Glue sends JSON, usually with 400; STS sends XML, with 403, and codes without `Exception` at the end. Lake
-    Formation sends the code in a header, and denies with 403.
-    """
+    """Returns an error in the form of the service. Glue sends JSON, usually with 400; STS sends XML, with 403, and
+    codes without `Exception` at the end. Lake Formation sends the code in a header, and denies with 403."""
     if is_lake_formation(request):
         usual = 403 if code == "AccessDeniedException" else 400
         headers = {"Content-Type": "application/json", "x-amzn-ErrorType": code, "x-amzn-RequestId": REQUEST_ID}

@@ -153,7 +153,6 @@ class CatalogGlueResponse(GlueResponse):
 
     @property
     def scope(self) -> CatalogScope:
-        """The catalog of the call."""
         return self.root.resolve(self.parameters.get("CatalogId"))
 
     @property
@@ -307,10 +306,8 @@ class BadRequest(ValueError):
 def page(
     items: Sequence[T], subject: str, *, token: str | None, size: int | None, most: int, short: bool = False
 ) -> tuple[Sequence[T], str | None]:
-    """Returns one page with at most `most` items, and the token of the next one.
-
-    A token is valid only for the listing of the same `subject`.
-    """
+    """Returns one page with at most `most` items, and the token of the next one. A token is valid only for the listing
+    of the same `subject`."""
     if size is not None and not 1 <= size <= most:
         raise BadRequest(f"maxResults failed to satisfy constraint: a value between 1 and {most}")
     offset, turn = _read_token(token, subject) if token is not None else (0, 0)
@@ -324,7 +321,6 @@ def page(
 
 
 def matching(names: Sequence[str], expression: str) -> Sequence[str]:
-    """Returns the names that the regular expression matches as a whole."""
     if len(expression) > LONGEST_EXPRESSION:
         raise BadRequest(f"expression failed to satisfy constraint: at most {LONGEST_EXPRESSION} characters")
     try:

@@ -16,7 +16,6 @@ _LONGEST_CATALOG_NAME = 64
 
 
 def refused(code: str, message: str) -> JsonRESTError:
-    """Returns an error of Glue."""
     return JsonRESTError(code, message)
 
 
@@ -26,10 +25,8 @@ def invalid(message: str) -> JsonRESTError:
 
 
 class CatalogScope(GlueBackend):
-    """The databases of one catalog, and the catalogs below it. Names are stored in lower case.
-
-    Without a path, it is the root catalog of an account and a region.
-    """
+    """The databases of one catalog, and the catalogs below it. Names are stored in lower case. Without a path, it is
+    the root catalog of an account and a region."""
 
     def __init__(
         self,
@@ -90,7 +87,6 @@ class CatalogScope(GlueBackend):
             yield from child.descendants()
 
     def create_child(self, name: str, catalog_input: Mapping[str, Any]) -> CatalogScope:
-        """Creates a catalog directly below this one."""
         allowed = 0 < len(name) <= _LONGEST_CATALOG_NAME and not any(part in name for part in (".", "/", "\\", "aws:"))
         if not allowed or name == self.account_id:
             raise invalid(f"name failed to satisfy constraint: {name!r} is no name of a catalog")

@@ -53,10 +53,8 @@ KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 
 
 class GlueServer(FakeServer):
-    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it.
-
-    One process can have one server.
-    """
+    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. One process can have one
+    server."""
 
     def __init__(self, quirks: GlueQuirks, region: str) -> None:
         super().__init__()
@@ -106,7 +104,6 @@ class GlueServer(FakeServer):
         self.clear()
 
     def lake(self, method: str, *arguments: Any) -> None:
-        """Calls a method of Lake Formation."""
         with self._lock:
             getattr(self._lake, method)(*arguments)
 
@@ -114,7 +111,6 @@ class GlueServer(FakeServer):
         return LakeFormation(self._region, lambda account: root_of(account, self._region))
 
     def switch(self, changes: Mapping[str, Any]) -> None:
-        """Changes quirks."""
         with self._lock:
             moto = self._extended()
             moto.quirks = replace(moto.quirks, **changes)
@@ -176,7 +172,6 @@ class GlueServer(FakeServer):
             return scope.create_child(names[-1], catalog_input).catalog_id
 
     def add_database(self, path: str, name: str, database_input: Mapping[str, Any]) -> None:
-        """Adds a database to a catalog."""
         with self._lock:
             self._scope(path).create_database(name, {**database_input, "Name": name})
 
@@ -187,7 +182,6 @@ class GlueServer(FakeServer):
                 scope.create_table(database, table_input["Name"], dict(table_input))
 
     def table(self, path: str, database: str, name: str) -> Mapping[str, Any]:
-        """Returns a table as it is stored."""
         with self._lock:
             return self._scope(path).get_table(database, name).as_dict()
 
@@ -324,7 +318,6 @@ class Sessions:
 
     @property
     def keys(self) -> Mapping[str, tuple[str, str | None]]:
-        """The secret and the session token of each key."""
         return {key: (role.secret_access_key, role.session_token) for key, role in self._roles.items()}
 
     def note(self) -> None:
@@ -374,11 +367,8 @@ def main() -> None:
 
 
 def serve(pipe: Connection) -> None:
-    """Runs a server until the other end of the pipe is closed.
-
-    It receives its quirks and region, and sends its URL. Then it receives names of methods with arguments, and sends
-    whether the call succeeded, and the result.
-    """
+    """Runs a server until the other end of the pipe is closed. It receives its quirks and region, and sends its URL.
+    Then it receives names of methods with arguments, and sends whether the call succeeded, and the result."""
     with GlueServer(*pipe.recv()) as server:
         pipe.send((True, server.url))
         while True:

@@ -21,11 +21,9 @@ LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}  # The pa
 
 
 class FakeHive(ThriftServer):
-    """A metastore; its content and its recorded calls survive a restart.
-
-    It creates and deletes real directories like real servers, those of its warehouse in `directory`; None means a
-    temporary one, which is removed at the end of the context.
-    """
+    """A metastore; its content and its recorded calls survive a restart. It creates and deletes real directories like
+    real servers, those of its warehouse in `directory`; None means a temporary one, which is removed at the end of the
+    context."""
 
     def __init__(
         self,
@@ -39,9 +37,7 @@ class FakeHive(ThriftServer):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`.
-
-        2.3.9 is 3.1.3 without the methods for catalogs.
-        """
+        2.3.9 is 3.1.3 without the methods for catalogs."""
         super().__init__(framed=framed, plain_sasl=require_plain_sasl, tls=tls)
         self._stack = ExitStack()
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))

@@ -130,7 +130,6 @@ class Table:
         return [Struct({**column, 1: column[1].lower()}) for column in self.storage[1]]
 
     def struct(self, catalog: str, database: str, *, modern: bool) -> Struct:
-        """Returns the table as it is sent."""
         descriptor = self.storage
         serde = descriptor.get(7) or {}
         storage = Struct(
@@ -184,7 +183,6 @@ class Database:
     functions: set[str] = field(default_factory=set)
 
     def struct(self, catalog: str, *, modern: bool) -> Struct:
-        """Returns the database as it is sent."""
         return Struct(
             {
                 1: self.name,
@@ -210,7 +208,6 @@ class Catalog:
     databases: dict[str, Database] = field(default_factory=dict)
 
     def struct(self, *, modern: bool) -> Struct:
-        """Returns the catalog as it is sent."""
         return Struct({1: self.name, 2: self.description, 3: self.location, **({4: self.created} if modern else {})})
 
 
@@ -247,15 +244,12 @@ class NoClassError(Thrown):
 
 
 def folded(name: str) -> str:
-    """Returns the name under which an object is stored."""
     return name.strip().lower()
 
 
 def address(text: str | None) -> tuple[str, str | None]:
-    """Returns catalog and database of `@catalog#database`, or of a database of the catalog `hive`.
-
-    The database is None if it is missing, and empty if it is `!`.
-    """
+    """Returns catalog and database of `@catalog#database`, or of a database of the catalog `hive`. The database is None
+    if it is missing, and empty if it is `!`."""
     if text is None or not text.startswith("@"):
         return HIVE, text
     if text.endswith("#"):

@@ -139,7 +139,6 @@ def database(
     parameters: Mapping[str, str] | None = None,
     owner: tuple[str | None, int | None] = (None, None),
 ) -> thrift_wire.Struct:
-    """Returns a database as it is sent."""
     fields = {2: description, 3: location, 4: dict(parameters) if parameters is not None else None}
     return thrift_wire.Struct({1: name, **fields, 6: owner[0], 7: owner[1], 8: catalog})
 

@@ -92,7 +92,6 @@ class FakeLakekeeper(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of a connection."""
         return {"endpoint": self.endpoint, "warehouse": self._name}
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
@@ -333,5 +332,4 @@ def _check_new(body: Json) -> None:
 
 
 def _render(table: Json) -> Json:
-    """Returns a table as a response has it."""
     return {key: value for key, value in table.items() if key not in ("id", "space")}

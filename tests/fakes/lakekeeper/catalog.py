@@ -155,11 +155,9 @@ class LakekeeperWarehouse:
         del self.space(levels).tables[fold_name(name)]
 
     def rename(self, source: tuple[Levels, str], destination: tuple[Levels, str]) -> None:
-        """Renames a table; another spelling of its own name counts as a change, too.
-
-        A name that is taken, also by a deleted table, is reported as a missing table, and so is that of the table
-        itself if its namespace is spelled otherwise.
-        """
+        """Renames a table; another spelling of its own name counts as a change, too. A name that is taken, also by a
+        deleted table, is reported as a missing table, and so is that of the table itself if its namespace is spelled
+        otherwise."""
         self.space(source[0])
         table = self.table(*source)
         target = self.space(destination[0])
@@ -281,7 +279,6 @@ class Rename(_Body):
 
 
 def read(kind: type[B], request: Received) -> B:
-    """Returns the body of a request."""
     if not request.headers.get("Content-Type", "").startswith("application/json"):
         raise Unread(415, "Expected request with `Content-Type: application/json`")
     try:

@@ -85,7 +85,6 @@ class FakePolaris(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties of a connection."""
         properties = {"endpoint": self.endpoint}
         if self._credential is not None:
             properties["credential"] = ":".join(self._credential)
@@ -117,7 +116,6 @@ class FakePolaris(FakeServer):
         self.expire_tokens()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Adds a catalog if it is missing."""
         base = location or f"{self._base}/{name}"
         storage = {"storageType": "FILE", "allowedLocations": [base]}
         body = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
@@ -307,7 +305,6 @@ class PolarisTokens:
         return grant.principal if grant and self._now() < grant.until else None
 
     def issue(self, request: Received) -> dict[str, object]:
-        """Returns the response body for a request for a token."""
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.requests += 1
         self.scopes.append(form.get("scope"))

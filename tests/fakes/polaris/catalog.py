@@ -143,7 +143,6 @@ class PolarisCatalogs:
         self._numbers = count(1)
 
     def create(self, body: Json) -> Json:
-        """Returns the catalog that was created from the body's `catalog`."""
         name = body["name"]
         check_name(name, self._strictness)
         if name in self.catalogs:

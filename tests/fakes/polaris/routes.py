@@ -74,7 +74,6 @@ def page_token(last: int, size: int) -> str:
 
 
 def page_start(token: str) -> tuple[int, int]:
-    """Returns number and size in a page token."""
     try:
         magic, last, size = _TOKEN.unpack(_scrambled(base64.urlsafe_b64decode(token)))
     except (ValueError, struct.error):

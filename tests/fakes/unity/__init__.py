@@ -82,7 +82,6 @@ class FakeUnity(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties of a connection."""
         properties = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
         return properties if self._token is None else {**properties, "auth_token": self._token}
 
@@ -102,7 +101,6 @@ class FakeUnity(FakeServer):
             self._access.expire()
 
     def add_catalog(self, name: str) -> None:
-        """Adds a catalog if it is missing."""
         with self._lock:
             self._planted_catalog(name)
 

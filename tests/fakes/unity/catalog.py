@@ -27,11 +27,9 @@ def compact(value: Any) -> bytes:
 
 
 class Shelf(Generic[T]):
-    """Objects by name, listed in the byte order of their names or in an arbitrary order.
-
-    Two concurrent requests may create objects with the same name. Such tables can only be listed; of such schemas,
-    the server uses the first one it finds.
-    """
+    """Objects by name, listed in the byte order of their names or in an arbitrary order. Two concurrent requests may
+    create objects with the same name. Such tables can only be listed; of such schemas, the server uses the first one it
+    finds."""
 
     def __init__(self, kind: str, *, shuffled: bool = False) -> None:
         self.kind = kind
@@ -71,7 +69,6 @@ class Shelf(Generic[T]):
         return result
 
     def put(self, name: str, entry: T) -> None:
-        """Adds an entry, also if one with this name exists."""
         self._entries.setdefault(name, []).append(entry)
         insort(self._keys, self._key(name))
 

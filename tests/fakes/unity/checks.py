@@ -316,7 +316,6 @@ _OUT_OF_URIS = re.compile(r'["<>\\^`{|}]|%(?![0-9a-fA-F]{2})')
 
 
 def normalised(location: Any) -> str:
-    """Returns the location as it is stored."""
     if location is None:
         raise internal("Cannot invoke String.length() because storage_location is null")
     if not location:
