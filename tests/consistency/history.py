@@ -1,9 +1,7 @@
-"""Histories of the operations of many processes on one table, and the search for an order of single steps.
-
-The algorithm is that of Wing and Gong, with Lowe's "just in time" order: events are processed in the order of time,
-with the set of all configurations that are possible at that moment. A configuration is the state of the table, and
-the progress of each operation.
-"""
+"""Histories of the operations of many processes on one table, and the search for an order of single steps. The
+algorithm is that of Wing and Gong, with Lowe's "just in time" order: events are processed in the order of time, with
+the set of all configurations that are possible at that moment. A configuration is the state of the table, and the
+progress of each operation."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ class Racers:
 
 def _asked(process: Connection, tasks: Tasks) -> list[Event]:
     process.send((0.0, tasks))
-    events: list[Event] = receive(process)
-    return events
+    return list(receive(process))
 
 
 @contextmanager

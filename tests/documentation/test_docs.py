@@ -16,8 +16,8 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.operations.indexes import SCALAR_TYPES, VECTOR_TYPES
-from tests.documentation import catalogs, shell
-from tests.documentation.catalogs import CATALOGS
+from tests.documentation import catalogs
+from tests.documentation.catalogs import CATALOGS, SHELL, write_shell
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
 from tests.support.reader import Reader, comparable, stand_ins
@@ -98,7 +98,7 @@ def test_every_catalog_is_on_the_first_page() -> None:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    assert (PAGES / shell.PAGE).read_text(encoding="utf-8") == shell.written(), "run: python -m tests.documentation"
+    assert (PAGES / SHELL).read_text(encoding="utf-8") == write_shell(), "run: python -m tests.documentation"
 
 
 def test_every_class_path_is_documented() -> None:

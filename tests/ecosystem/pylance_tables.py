@@ -24,8 +24,7 @@ def opened(namespace: Namespace, id: list[str], version: int | str | None = None
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
     """Returns the sorted values of the column `id`."""
-    result: list[int] = opened(namespace, id, version).to_table()["id"].to_pylist()
-    return sorted(result)
+    return sorted(opened(namespace, id, version).to_table()["id"].to_pylist())
 
 
 def read_and_write(ns: Namespace, id: list[str], number: int) -> list[int]:

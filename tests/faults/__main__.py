@@ -1,7 +1,5 @@
-"""Writes the tables of the documentation, or prints the reports of trials as JSON, one per line.
-
-`python -m tests.faults page`, or `python -m tests.faults iceberg glue`; without names, on all catalogs.
-"""
+"""Writes the tables of the documentation, or prints the reports of trials as JSON, one per line. `python -m
+tests.faults page`, or `python -m tests.faults iceberg glue`; without names, on all catalogs."""
 
 from __future__ import annotations
 

@@ -46,11 +46,10 @@ CASES = [(fault, impl) for fault in FAULTS for impl in fault.expected or ()]
 
 
 def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> pytest.MarkDecorator:
-    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults.
-
-    The catalogs over HTTP share a transport: the usual run has one of them for each expectation of a fault. With
-    `one_of_each`, it has one fault of each expectation for each transport: for tests of what happens after the error.
-    """
+    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults. The
+    catalogs over HTTP share a transport: the usual run has one of them for each expectation of a fault. With
+    `one_of_each`, it has one fault of each expectation for each transport: for tests of what happens after the
+    error."""
     result, usual = [], set()
     for fault, impl in CASES:
         expected = (fault.expected or {})[impl]

@@ -111,8 +111,7 @@ def free_port() -> int:
     """Returns a port of the loopback address that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def answers_ok(port: int, path: str) -> bool:

@@ -30,8 +30,7 @@ def stream(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def in_file(data: object) -> list[dict[str, Any]]:
@@ -62,8 +61,7 @@ class Lake:
         return lance.dataset(await self.location(id), version=version)
 
     async def values(self, column: str, version: int | str | None = None) -> list[Any]:
-        result: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
-        return sorted(result)
+        return sorted((await self.dataset(version=version)).to_table()[column].to_pylist())
 
     def left(self) -> list[str]:
         """Returns the content of the directory, except for the catalog's own manifest."""

@@ -1,7 +1,5 @@
-"""The operations of the spec that each catalog supports, according to the code, for the documentation.
-
-`python -m tests.documentation` writes the table into the page.
-"""
+"""The operations of the spec that each catalog supports, according to the code, for the documentation. `python -m
+tests.documentation` writes the table into the page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Processes that start in milliseconds and have not used Lance yet.
-
-pylance must not be used on both sides of a fork. multiprocessing's fork server only imports it, and forks from
-there.
-"""
+"""Processes that start in milliseconds and have not used Lance yet. pylance must not be used on both sides of a fork.
+multiprocessing's fork server only imports it, and forks from there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The operations that the `rest` backend sends to its server, according to the server's log, for the documentation.
-
-`python -m tests.documentation` writes the table into the page.
-"""
+`python -m tests.documentation` writes the table into the page."""
 
 from __future__ import annotations
 

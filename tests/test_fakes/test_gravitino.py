@@ -1,8 +1,6 @@
-"""Requests to the Lance REST server of Apache Gravitino 1.3.0, and its responses, which the fake repeats.
-
-A code of an error is that of the protocol; HTML and text come from its web framework. Names of 65 to 99 characters were
-not sent to the real server; the fake refuses them by the pattern in Gravitino's source.
-"""
+"""Requests to the Lance REST server of Apache Gravitino 1.3.0, and its responses, which the fake repeats. A code of an
+error is that of the protocol; HTML and text come from its web framework. Names of 65 to 99 characters were not sent to
+the real server; the fake refuses them by the pattern in Gravitino's source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Requests to Lakekeeper 0.13.3, and its responses, which the fake repeats; `P` is the prefix of the warehouse.
-
-Remaining differences: some messages of errors; the endpoints in the configuration are those of the fake.
-"""
+Remaining differences: some messages of errors; the endpoints in the configuration are those of the fake."""
 
 from __future__ import annotations
 

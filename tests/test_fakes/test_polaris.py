@@ -1,9 +1,6 @@
-"""Requests to Apache Polaris 1.4.1, and its responses, which the fake repeats.
-
-Remaining differences: some messages of errors; the fake creates no Iceberg tables, and refuses only those whose
-location overlaps that of a generic table; a namespace's location is compared with those of its siblings, not with their
-tables.
-"""
+"""Requests to Apache Polaris 1.4.1, and its responses, which the fake repeats. Remaining differences: some messages of
+errors; the fake creates no Iceberg tables, and refuses only those whose location overlaps that of a generic table; a
+namespace's location is compared with those of its siblings, not with their tables."""
 
 from __future__ import annotations
 

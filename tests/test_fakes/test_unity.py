@@ -1,7 +1,5 @@
-"""Requests to Unity Catalog 0.6.0, and its responses, which the fake repeats.
-
-Remaining differences: some messages of errors; the columns of some refused declarations are unknown.
-"""
+"""Requests to Unity Catalog 0.6.0, and its responses, which the fake repeats. Remaining differences: some messages of
+errors; the columns of some refused declarations are unknown."""
 
 from __future__ import annotations
 

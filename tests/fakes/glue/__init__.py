@@ -25,13 +25,11 @@ LANCE = {"table_type": "lance", "managed_by": "storage"}
 
 
 class FakeGlue:
-    """A Glue Data Catalog over HTTP, with STS; each has its own process, state and port.
-
-    An `operation` of a fault is a regular expression for the whole name: `GetTable` does not match `GetTables`,
-    `.*Catalogs?` matches those on catalogs, and an empty one matches all, including those of STS. A call first waits
-    (`hold`, `delay`), then gets the oldest matching `cut` or `html_error`, then the oldest `fail` or `deny`, and
-    then its temporary credentials are checked.
-    """
+    """A Glue Data Catalog over HTTP, with STS; each has its own process, state and port. An `operation` of a fault is a
+    regular expression for the whole name: `GetTable` does not match `GetTables`, `.*Catalogs?` matches those on
+    catalogs, and an empty one matches all, including those of STS. A call first waits (`hold`, `delay`), then gets the
+    oldest matching `cut` or `html_error`, then the oldest `fail` or `deny`, and then its temporary credentials are
+    checked."""
 
     account = "123456789012"  # The account of each caller that has not assumed a role of another account
 
@@ -258,8 +256,7 @@ class FakeGlue:
 
     def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
         """Returns a table as it is stored; raises ValueError if it does not exist."""
-        stored: dict[str, Any] = self._ask("table", catalog_path, database, name)
-        return stored
+        return dict(self._ask("table", catalog_path, database, name))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         return self._running().ask(name, *arguments)

@@ -1,9 +1,6 @@
-"""The fake Glue server itself, and the process from which servers are forked.
-
-moto has one state per process, so each server has a process. To load moto takes a second, a fork milliseconds:
-`python -m tests.fakes.glue.server` is the parent of all; its standard input is a socket, through which it gets the
-pipes to new servers.
-"""
+"""The fake Glue server itself, and the process from which servers are forked. moto has one state per process, so each
+server has a process. To load moto takes a second, a fork milliseconds: `python -m tests.fakes.glue.server` is the
+parent of all; its standard input is a socket, through which it gets the pipes to new servers."""
 
 from __future__ import annotations
 

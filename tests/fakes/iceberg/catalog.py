@@ -1,8 +1,6 @@
-"""The namespaces and tables of an Iceberg REST catalog in memory, and the differences between such catalogs.
-
-A namespace is identified by its key: its levels joined by the decoded separator. So with the separator `.`, the
-level `a.b` cannot be distinguished from the levels `a`, `b`, as on the Iceberg project's test server.
-"""
+"""The namespaces and tables of an Iceberg REST catalog in memory, and the differences between such catalogs. A
+namespace is identified by its key: its levels joined by the decoded separator. So with the separator `.`, the level
+`a.b` cannot be distinguished from the levels `a`, `b`, as on the Iceberg project's test server."""
 
 from __future__ import annotations
 

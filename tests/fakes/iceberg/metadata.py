@@ -1,7 +1,5 @@
-"""Iceberg table metadata, and commits that change it, as in the Iceberg project's own test server.
-
-A kind of requirement or update is one function and one entry in `REQUIREMENTS` or `UPDATES`.
-"""
+"""Iceberg table metadata, and commits that change it, as in the Iceberg project's own test server. A kind of
+requirement or update is one function and one entry in `REQUIREMENTS` or `UPDATES`."""
 
 from __future__ import annotations
 

@@ -115,8 +115,7 @@ class FakeLakekeeper(FakeServer):
             body = {"name": name, "format": format, "base-location": location, "properties": dict(properties)}
             table = self.warehouse.plant_table(tuple(levels), body)
             table["protected"] = protected
-        place: str = table["base-location"]
-        return place
+        return str(table["base-location"])
 
     def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""

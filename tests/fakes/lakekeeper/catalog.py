@@ -1,9 +1,7 @@
-"""A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once.
-
-It answers as Lakekeeper 0.13.3 was seen to: names are stored unchanged, and compared by ICU at level 2, without case
-and forms of characters. The location of a table must not be equal to, above or below that of another, even of a deleted
-one that can be restored; but this is checked without a lock.
-"""
+"""A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once. It
+answers as Lakekeeper 0.13.3 was seen to: names are stored unchanged, and compared by ICU at level 2, without case and
+forms of characters. The location of a table must not be equal to, above or below that of another, even of a deleted one
+that can be restored; but this is checked without a lock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2.
-
-It follows an Apache Polaris 1.4.1 server; options give the behaviour of other versions and of gateways in front of
-them.
-"""
+"""An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2. It
+follows an Apache Polaris 1.4.1 server; options give the behaviour of other versions and of gateways in front of
+them."""
 
 from __future__ import annotations
 
@@ -58,14 +56,11 @@ class FakePolaris(FakeServer):
         signatures: Signatures | None = None,
         base: str = "file:///data",
     ) -> None:
-        """Creates a server.
-
-        Without a `credential`, no token is needed; `powerless` are ids and secrets of principals without grants.
-        `paging` pages the listings of namespaces, `table_page` those of tables, which no Polaris does. A `realm` is
-        required in each request. `vends` are `storage-access-configs` for requests with the header;
-        `refuses_delegation` answers these with an error. Catalogs are below `base`. With `signatures`, a gateway of
-        AWS in front of it checks all requests except those for tokens.
-        """
+        """Creates a server. Without a `credential`, no token is needed; `powerless` are ids and secrets of principals
+        without grants. `paging` pages the listings of namespaces, `table_page` those of tables, which no Polaris does.
+        A `realm` is required in each request. `vends` are `storage-access-configs` for requests with the header;
+        `refuses_delegation` answers these with an error. Catalogs are below `base`. With `signatures`, a gateway of AWS
+        in front of it checks all requests except those for tokens."""
         super().__init__()
         clients = {**dict([credential] if credential else []), **(powerless or {})}
         self.tokens = PolarisTokens(clients, token_lifetime)

@@ -130,8 +130,7 @@ class Catalog:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        result: dict[str, str] = self.entity["properties"]
-        return result
+        return dict(self.entity["properties"])
 
 
 class PolarisCatalogs:

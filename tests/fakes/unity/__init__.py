@@ -49,13 +49,10 @@ class FakeUnity(FakeServer):
         credentials: Mapping[str, Any] | None = None,
         storage_root: str | None = None,
     ) -> None:
-        """Creates a server.
-
-        `authorization` are the tokens of users with all rights; None disables authorization. `catalog` is created.
-        `delta_only` accepts only external Delta tables. `extra_fields` adds fields of other services to responses.
-        `credentials` are parts of the responses to requests for temporary credentials, which are otherwise refused
-        for all but local tables. `storage_root` is the folder of the locations of schemas.
-        """
+        """Creates a server. `authorization` are the tokens of users with all rights; None disables authorization.
+        `catalog` is created. `delta_only` accepts only external Delta tables. `extra_fields` adds fields of other
+        services to responses. `credentials` are parts of the responses to requests for temporary credentials, which are
+        otherwise refused for all but local tables. `storage_root` is the folder of the locations of schemas."""
         super().__init__()
         self.subjects: set[str] = set()  # Tokens of trusted identity providers
         self.token_forms: list[dict[str, str]] = []  # The form of each request for a token

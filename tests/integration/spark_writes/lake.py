@@ -55,8 +55,7 @@ class Lake:
 
     def ids(self, version: int | None = None) -> list[Any]:
         """Returns the sorted values of the column `id`."""
-        values: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
-        return sorted(values)
+        return sorted(self.dataset(version).to_table()["id"].to_pylist())
 
 
 def files(root: Path) -> set[str]:
