@@ -1,4 +1,4 @@
-"""The table of catalogs, the reference of the command line and the tutorials, made from code and the catalogs' pages."""
+"""Tables and pages that are made from code: catalogs, the reference of the command line, and tutorials."""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ def check(catalog: Catalog, properties: dict[str, str], error: type[err.LanceNam
         lambda db: db.list_tables(home),
         lambda db: db.describe_namespace(home),
     ]
-    with connected(catalog, **{"max_retries": "1", "backoff_initial": "1ms"}, **properties) as db:
+    with connected(catalog, max_retries="1", backoff_initial="1ms", **properties) as db:
         for call in calls:
             with pytest.raises(RuntimeError, match=re.escape(f"{error.__name__}: {words}: ")) as raised:
                 call(db)

@@ -328,7 +328,7 @@ class FakeGravitino(FakeRest):
                 return {"properties": {}, "transaction_id": []}
             case "table/describe":
                 self._catalog(id)
-                return {**self._table(id), **{"metadata": {}, "namespace": [], "managed_versioning": False}}
+                return {**self._table(id), "metadata": {}, "namespace": [], "managed_versioning": False}
             case "table/exists":
                 self._catalog(id)
                 self._table(id)

@@ -155,9 +155,8 @@ def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
 
 
 def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(ServerError, match=r"hive-3\.1\.3 is not ready after 0 s"):
-        with hive(tmp_path, start_within=0.0):
-            pass
+    with pytest.raises(ServerError, match=r"hive-3\.1\.3 is not ready after 0 s"), hive(tmp_path, start_within=0.0):
+        pass
 
 
 def _lets_in(port: int) -> bool:
@@ -173,9 +172,8 @@ def _logins(uri: str) -> Mapping[str, object]:
     with RawHive(uri, plain_sasl=ACCOUNT) as client:
         client.do("set_ugi", "me", ["group"])
         right = client.do("set_ugi", "me", ["group"])
-    with RawHive(uri, plain_sasl=("someone", "wrong")) as client:
-        with pytest.raises(PermissionError) as raised:
-            client.do("getStatus")
+    with RawHive(uri, plain_sasl=("someone", "wrong")) as client, pytest.raises(PermissionError) as raised:
+        client.do("getStatus")
     with RawHive(uri) as client:
         return {"right": right, "wrong": str(raised.value), "none": client.ask("getStatus").kind}
 

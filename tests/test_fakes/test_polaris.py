@@ -274,12 +274,11 @@ def test_responses_have_a_type_and_are_compressed_on_request(server: FakePolaris
 
 
 def test_concurrent_changes_of_properties_conflict(server: FakePolaris) -> None:
-    with server.hold("properties") as hold:
-        with ThreadPoolExecutor(2) as pool:
-            changes = [pool.submit(ask, server, "POST", f"{N}/a/properties", {"removals": ["k"]}) for _ in range(2)]
-            hold.wait_for(2)
-            hold.release()
-            assert sorted(change.result().status for change in changes) == [200, 409]
+    with server.hold("properties") as hold, ThreadPoolExecutor(2) as pool:
+        changes = [pool.submit(ask, server, "POST", f"{N}/a/properties", {"removals": ["k"]}) for _ in range(2)]
+        hold.wait_for(2)
+        hold.release()
+        assert sorted(change.result().status for change in changes) == [200, 409]
 
 
 @pytest.mark.parametrize("header", [None, "Bearer nonsense", "Basic cm9vdDpzM2NyM3Q=", "Bearer"])

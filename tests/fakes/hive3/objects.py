@@ -335,9 +335,7 @@ class Places:
 
 
 def _without_host(rest: str) -> str:
-    if not rest.startswith("//"):
-        return rest
-    return "/" + rest[2:].partition("/")[2]
+    return rest if not rest.startswith("//") else "/" + rest[2:].partition("/")[2]
 
 
 def _tidy(path: str) -> str:

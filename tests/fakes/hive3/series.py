@@ -66,9 +66,7 @@ class RawHive:
         if reply.kind == thrift_wire.EXCEPTION:
             return Outcome("TApplicationException", (reply.body[2], reply.body[1]))
         for field, value in reply.body.items():
-            if field:
-                return Outcome(METHODS[method][field - 1], value.get(1))
-            return Outcome("ok", value)
+            return Outcome(METHODS[method][field - 1], value.get(1)) if field else Outcome("ok", value)
         return Outcome("ok")
 
     def do(self, method: str, *arguments: Any) -> Any:
