@@ -122,7 +122,7 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
 def test_errors_are_as_documented() -> None:
     target = Given(Catalog("dir", {}), None, ["sales"])
     assert {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")} == {
-        what: (error.__name__, words(target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
+        what: (error.__name__, words.format(g=target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }
 
 

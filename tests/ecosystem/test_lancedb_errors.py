@@ -39,6 +39,14 @@ class Given:
     home: list[str]
 
     @property
+    def name(self) -> str:
+        return "$".join(self.home)
+
+    @property
+    def unnamed(self) -> list[str]:
+        return [*self.home[:-1], ""]
+
+    @property
     def table(self) -> str:
         return "$".join([*self.home, "t"])
 
@@ -56,99 +64,82 @@ class Given:
         return "$".join(self.nowhere)
 
 
-CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], Callable[[Given], str]]] = {
+_MISSING = "TableNotFoundError: Table not found: {g.missing} ("
+_LOST = "NamespaceNotFoundError: Namespace not found: {g.lost} ("
+CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], str]] = {
     "open a missing table": (
         lambda g: g.db.open_table("nope", namespace_path=g.home),
         err.TableNotFoundError,
-        lambda g: f"Table not found: {g.missing}",
+        "Table not found: {g.missing}",
     ),
-    "drop a missing table": (
-        lambda g: g.db.drop_table("nope", namespace_path=g.home),
-        RuntimeError,
-        lambda g: f"TableNotFoundError: Table not found: {g.missing} (",
-    ),
+    "drop a missing table": (lambda g: g.db.drop_table("nope", namespace_path=g.home), RuntimeError, _MISSING),
     "rename a missing table": (
         lambda g: g.db.rename_table("nope", "u", cur_namespace_path=g.home),
         RuntimeError,
-        lambda g: f"TableNotFoundError: Table not found: {g.missing} (",
+        _MISSING,
     ),
     "create a table that is there": (
         lambda g: g.db.create_table("t", ROWS, namespace_path=g.home),
         RuntimeError,
-        lambda g: f"TableAlreadyExistsError: Table already exists: {g.table} (",
+        "TableAlreadyExistsError: Table already exists: {g.table} (",
     ),
     "create in a missing namespace": (
         lambda g: g.db.create_table("t", ROWS, namespace_path=g.nowhere),
         RuntimeError,
-        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
+        _LOST,
     ),
-    "list a missing namespace": (
-        lambda g: g.db.list_tables(g.nowhere),
-        RuntimeError,
-        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
-    ),
-    "list below a missing namespace": (
-        lambda g: g.db.list_namespaces(g.nowhere),
-        RuntimeError,
-        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
-    ),
-    "describe a missing namespace": (
-        lambda g: g.db.describe_namespace(g.nowhere),
-        RuntimeError,
-        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
-    ),
-    "drop a missing namespace": (
-        lambda g: g.db.drop_namespace(g.nowhere),
-        RuntimeError,
-        lambda g: f"NamespaceNotFoundError: Namespace not found: {g.lost} (",
-    ),
+    "list a missing namespace": (lambda g: g.db.list_tables(g.nowhere), RuntimeError, _LOST),
+    "list below a missing namespace": (lambda g: g.db.list_namespaces(g.nowhere), RuntimeError, _LOST),
+    "describe a missing namespace": (lambda g: g.db.describe_namespace(g.nowhere), RuntimeError, _LOST),
+    "drop a missing namespace": (lambda g: g.db.drop_namespace(g.nowhere), RuntimeError, _LOST),
     "create a namespace that is there": (
         lambda g: g.db.create_namespace(g.home),
         RuntimeError,
-        lambda g: f"NamespaceAlreadyExistsError: Namespace already exists: {'$'.join(g.home)} (",
+        "NamespaceAlreadyExistsError: Namespace already exists: {g.name} (",
     ),
     "drop a namespace that holds a table": (
         lambda g: g.db.drop_namespace(g.home),
         err.NamespaceNotEmptyError,
-        lambda g: f"NamespaceNotEmptyError: Namespace not empty: {'$'.join(g.home)} (",
+        "NamespaceNotEmptyError: Namespace not empty: {g.name} (",
     ),
     "a namespace without a name": (
         lambda g: g.db.create_namespace([*g.home[:-1], ""]),
         RuntimeError,
-        lambda g: f"InvalidInputError: namespace id {[*g.home[:-1], '']}: every name must be a non-empty string",
+        "InvalidInputError: namespace id {g.unnamed}: every name must be a non-empty string",
     ),
     "a table's name that lancedb refuses": (
         lambda g: g.db.create_table("a/b", ROWS, namespace_path=g.home),
         ValueError,
-        lambda g: 'Invalid table name ("a/b")',
+        'Invalid table name ("a/b")',
     ),
     "a mode that lancedb does not know": (
         lambda g: g.db.create_namespace(g.home, mode="new"),
         ValueError,
-        lambda g: "Invalid create namespace mode 'new'",
+        "Invalid create namespace mode 'new'",
     ),
     "a page of nothing": (
         lambda g: g.db.list_tables(g.home, limit=0),
         RuntimeError,
-        lambda g: "InvalidInputError: limit 0: must be at least 1",
+        "InvalidInputError: limit 0: must be at least 1",
     ),
     "a page token of another listing": (
         lambda g: g.db.list_tables(g.home, page_token="t"),
         RuntimeError,
-        lambda g: "InvalidInputError: page_token 't': not one of this listing",
+        "InvalidInputError: page_token 't': not one of this listing",
     ),
     "a version that the table has not": (
         lambda g: g.db.open_table("t", namespace_path=g.home, version=99),
         ValueError,
-        lambda g: "Version 99 no longer exists",
+        "Version 99 no longer exists",
     ),
     "a branch that the table has not": (
         lambda g: g.db.open_table("t", namespace_path=g.home, branch="nope"),
         RuntimeError,
-        lambda g: "/tree/nope/_versions",
+        "/tree/nope/_versions",
     ),
-    "SQL": (lambda g: g.db.execute_query("select 1"), NotImplementedError, lambda g: "SQL is not supported"),
+    "SQL": (lambda g: g.db.execute_query("select 1"), NotImplementedError, "SQL is not supported"),
 }
+"""The calls of lancedb, their errors, and the format of the messages."""
 
 
 @pytest.fixture
@@ -161,7 +152,7 @@ def target(catalog: Catalog, home: list[str]) -> Iterator[Given]:
 @pytest.mark.parametrize("what", CALLS)
 def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
     call, expected, words = CALLS[what]
-    with pytest.raises(expected, match=re.escape(words(target))) as raised:
+    with pytest.raises(expected, match=re.escape(words.format(g=target))) as raised:
         call(target)
     assert type(raised.value) is expected
 
@@ -171,7 +162,7 @@ def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
             assert inspect.isawaitable(answer)
             await answer
 
-    with pytest.raises(expected, match=re.escape(words(target))) as raised:
+    with pytest.raises(expected, match=re.escape(words.format(g=target))) as raised:
         asyncio.run(again())
     assert type(raised.value) is expected
 

@@ -69,25 +69,14 @@ RELEASES: Mapping[str, Release] = {
             "org.apache.derby.tools.ij",
             (*_HADOOP, "commons-cli:commons-cli:1.4"),
             (
-                "org.apache.hive:hive-exec:2.3.9",
-                "com.google.guava:guava:14.0.1",
-                "com.jolbox:bonecp:0.8.0.RELEASE",
-                "com.zaxxer:HikariCP:2.5.1",
-                "commons-dbcp:commons-dbcp:1.4",
-                "commons-pool:commons-pool:1.5.4",
-                "javax.servlet:javax.servlet-api:3.1.0",
-                "javax.transaction:transaction-api:1.1",
-                "org.antlr:antlr-runtime:3.5.2",
-                "org.apache.derby:derby:10.10.2.0",
-                "org.apache.derby:derbytools:10.10.2.0",
-                "org.apache.logging.log4j:log4j-1.2-api:2.6.2",
-                "org.apache.logging.log4j:log4j-api:2.6.2",
-                "org.apache.logging.log4j:log4j-core:2.6.2",
-                "org.apache.logging.log4j:log4j-slf4j-impl:2.6.2",
-                "org.datanucleus:datanucleus-api-jdo:4.2.4",
-                "org.datanucleus:datanucleus-core:4.1.17",
-                "org.datanucleus:datanucleus-rdbms:4.1.19",
-                "org.datanucleus:javax.jdo:3.2.0-m3",
+                *"""org.apache.hive:hive-exec:2.3.9 com.google.guava:guava:14.0.1 com.jolbox:bonecp:0.8.0.RELEASE
+                com.zaxxer:HikariCP:2.5.1 commons-dbcp:commons-dbcp:1.4 commons-pool:commons-pool:1.5.4
+                javax.servlet:javax.servlet-api:3.1.0 javax.transaction:transaction-api:1.1
+                org.antlr:antlr-runtime:3.5.2 org.apache.derby:derby:10.10.2.0 org.apache.derby:derbytools:10.10.2.0
+                org.apache.logging.log4j:log4j-1.2-api:2.6.2 org.apache.logging.log4j:log4j-api:2.6.2
+                org.apache.logging.log4j:log4j-core:2.6.2 org.apache.logging.log4j:log4j-slf4j-impl:2.6.2
+                org.datanucleus:datanucleus-api-jdo:4.2.4 org.datanucleus:datanucleus-core:4.1.17
+                org.datanucleus:datanucleus-rdbms:4.1.19 org.datanucleus:javax.jdo:3.2.0-m3""".split(),
                 f"{_LISTENER}:2.3.9",
                 *_JACKSON,
             ),

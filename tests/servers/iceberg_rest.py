@@ -12,18 +12,13 @@ from tempfile import mkdtemp
 from lance_ns_async.spark.maven import classpath
 from tests.servers.process import KEY, LOOPBACK, REGION, S3, SECRET, JavaServer, answers_ok, free_port, s3
 
-COORDINATES = (
-    "org.apache.iceberg:iceberg-core:1.11.0",
-    "org.apache.iceberg:iceberg-core:1.11.0:jar:tests",
-    "org.apache.hadoop:hadoop-client-api:3.4.3",
-    "org.apache.hadoop:hadoop-client-runtime:3.4.3",
-    "org.apache.httpcomponents:httpclient:4.5.14",
-    "org.eclipse.jetty:jetty-xml:12.1.8",
-    "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.8",
-    "org.eclipse.jetty.compression:jetty-compression-server:12.1.8",
-    "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.8",
-    "org.xerial:sqlite-jdbc:3.53.0.0",
-    "org.slf4j:slf4j-simple:2.0.17",
+COORDINATES = tuple(
+    """org.apache.iceberg:iceberg-core:1.11.0 org.apache.iceberg:iceberg-core:1.11.0:jar:tests
+    org.apache.hadoop:hadoop-client-api:3.4.3 org.apache.hadoop:hadoop-client-runtime:3.4.3
+    org.apache.httpcomponents:httpclient:4.5.14 org.eclipse.jetty:jetty-xml:12.1.8
+    org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.8 org.eclipse.jetty.compression:jetty-compression-server:12.1.8
+    org.eclipse.jetty.compression:jetty-compression-gzip:12.1.8 org.xerial:sqlite-jdbc:3.53.0.0
+    org.slf4j:slf4j-simple:2.0.17""".split()
 )
 _ASSEMBLY = Path(__file__).with_suffix(".xml")
 

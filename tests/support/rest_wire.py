@@ -25,19 +25,10 @@ MODES = ("local", "remote")
 _BLOCK = re.compile(r"(<!-- wire -->\n).*(<!-- /wire -->)", re.DOTALL)
 _ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 _QUERY = {"k": 1, "vector": {}}
-_CATALOG_OPERATIONS = {
-    *("list_namespaces", "describe_namespace", "create_namespace", "drop_namespace", "namespace_exists"),
-    *(
-        "list_tables",
-        "list_all_tables",
-        "describe_table",
-        "declare_table",
-        "register_table",
-        "deregister_table",
-        "drop_table",
-    ),
-    "rename_table",
-}
+_CATALOG_OPERATIONS = set(
+    """list_namespaces describe_namespace create_namespace drop_namespace namespace_exists list_tables list_all_tables
+    describe_table declare_table register_table deregister_table drop_table rename_table""".split()
+)
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "alter_table_add_columns": {"new_columns": [{"name": "twice", "expression": "id * 2"}]},
     "alter_table_alter_columns": {"alterations": [{"path": "name", "rename": "label"}]},
