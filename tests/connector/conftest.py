@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
-
 SMALL = {"spark.sql.shuffle.partitions": "1"}
 """Tables of a few rows need one task for each step; Spark's default is 200."""
 

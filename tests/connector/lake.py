@@ -16,8 +16,7 @@ from lance_ns_async import Namespace
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.spark import LocationResolver, Locations
 
-Ask: TypeAlias = Callable[[str], list[tuple[object, ...]]]
-"""Returns the rows of a statement."""
+Ask: TypeAlias = Callable[[str], list[tuple[object, ...]]]  # Returns the rows of a statement
 
 MARKS = [
     pytest.mark.integration,

@@ -20,7 +20,6 @@ from tests.servers.iceberg_rest import IcebergRest
 from tests.support.budget import with_usual
 
 pytestmark = MARKS
-
 NAMESPACES = {"iceberg": "shared", "hive3": "hive.shared"}
 """The namespace of the tables, by backend; Hive has databases in catalogs."""
 

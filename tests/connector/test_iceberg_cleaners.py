@@ -18,8 +18,6 @@ from lance_ns_async import Namespace
 from lance_ns_async.spark.maven import classpath
 from tests.servers.iceberg_rest import IcebergRest
 
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"
-
 REMOVE = "CALL ice.system.remove_orphan_files(table => '{table}')"
 PURGE = "DROP TABLE ice.{table} PURGE"
 
@@ -45,13 +43,12 @@ for statement in statements:
 """
 """Runs statements by Spark with Iceberg's runtime, in a separate process, because each JVM has one class path."""
 
-DAYS_AGO = 3 * 86_400
-"""Age of files; younger files are never treated as orphans."""
+DAYS_AGO = 3 * 86_400  # Age of files; younger files are never treated as orphans
 
 
 def spark(server: IcebergRest, *statements: str) -> list[str]:
     """Returns the outcome of each statement: `ok`, or the error."""
-    [jar] = classpath("iceberg-spark", [RUNTIME], exclusions=["*:*"])
+    [jar] = classpath("iceberg-spark", ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.11.0"], exclusions=["*:*"])
     arguments = json.dumps([str(jar), server.endpoint, statements])
     done = subprocess.run([sys.executable, "-c", _SPARK, arguments], check=True, stdout=subprocess.PIPE)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -86,7 +83,6 @@ def counted(location: str) -> Mapping[str, Any]:
 
 
 WHOLE = {"rows": 30, "files": 3}
-LOST = {"rows": None, "files": 0}
 
 
 def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: IcebergRest, tmp_path: Path) -> None:
@@ -105,7 +101,7 @@ def test_cleaners_delete_what_is_not_protected_and_leave_what_is(server: Iceberg
         assert became[:2] == ["ok", "ok"]
         assert ["GC is disabled" in it for it in became[2:]] == [True] * len(refused)
         # Without the property, the rows or the name would be lost.
-        assert counted(places.pop("db.cleaned")) == LOST
+        assert counted(places.pop("db.cleaned")) == {"rows": None, "files": 0}
         assert not ns.exists(["db", "purged"])
         assert {table: counted(place) for table, place in places.items()} == dict.fromkeys(places, WHOLE)
         for table in places.keys() - {"db.purged"}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import lance
@@ -14,9 +15,10 @@ from pyspark.sql import SparkSession
 from lance_ns_async.spark import Locations
 from lance_ns_async.spark.read.sql import views
 from tests.connector.lake import MARKS, Ask, Lake
+from tests.documentation.pages import Page
+from tests.support.reader import Reader, comparable
 
 pytestmark = MARKS
-
 TABLES = 10
 
 
@@ -67,8 +69,7 @@ def test_odd_names_and_places_are_read(spark: SparkSession, ask: Ask, lake: Lake
     lake.write("t")
     result = pinned(lake)
     (at,) = result.values()
-    moved = Locations([replace(at, location=str(place))], result.report)
-    with views(spark, moved, name=lambda id: "a`b.c'd") as made:
+    with views(spark, Locations([replace(at, location=str(place))], result.report), name=lambda id: "a`b.c'd") as made:
         assert ask(f"SELECT id FROM {made['db.t']}") == [(1,)]
 
 
@@ -101,3 +102,19 @@ def test_keys_about_to_expire_are_warned_of(spark: SparkSession, tmp_path: Path)
         with pytest.warns(UserWarning, match="storage options of 1 tables expire in 1") as caught:
             views(spark, pinned(lake)).close()
     assert caught[0].filename == __file__
+
+
+PAGE = Page("spark-sql.md")
+
+
+async def test_the_code_of_the_page_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(PAGE, {})
+    run = 0
+    for block, following in pairwise([*PAGE.blocks(), None]):
+        if block is not None and block.language == "python":
+            printed = await reader.printed(replace(block, not_run=None))
+            shown = following.source if following is not None and following.title == "Prints" else ""
+            assert printed == comparable(shown), f"{PAGE.name}:{block.line}"
+            run += 1
+    assert run > 3

@@ -16,7 +16,6 @@ from tests.contract.sites import SITES
 
 
 def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
-    """Runs rounds of the crash suite."""
     for seed in seeds:
         yield crash.run(place(site, seed), seed)
 

@@ -18,12 +18,10 @@ import lance
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.consistency.model import Model, Terms, operations
-from tests.consistency.operations import Answer, Name, Operation, path, perform, read, table
+from tests.consistency.model import Answer, Model, Name, Operation, Terms, operations, path, perform, read, table
 from tests.support.processes import receive, started, wait_until_quiet
 
-SPARE: tuple[int, ...] = (1, 2, 3)
-"""Number of rows of a dataset that exists before a round, and can be registered."""
+SPARE: tuple[int, ...] = (1, 2, 3)  # Number of rows of a dataset that exists before a round, and can be registered
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,9 @@ class Place:
 
     impl: str
     properties: Mapping[str, str]
-    disk: Path
-    """The folder of all data of the round."""
+    disk: Path  # The folder of all data of the round
     terms: Terms
-    namespaces: tuple[Name, ...]
-    """The namespaces that contain the round's tables, outermost first."""
+    namespaces: tuple[Name, ...]  # The namespaces that contain the round's tables, outermost first
 
     @property
     def spare(self) -> str:
@@ -58,7 +54,6 @@ class Kill:
 
     @classmethod
     def chosen(cls, random: Random) -> Kill:
-        """Returns a random moment."""
         calls = random.randint(4, 50) if random.random() < 0.5 else None
         return cls(calls, random.randint(3, 16), random.choice((0.002, 0.01, 0.03)) * random.random())
 
@@ -74,13 +69,10 @@ class Round:
 
     seed: int
     kill: str
-    log: list[str] = field(default_factory=list)
-    """The operations and their responses; the last one may have none."""
+    log: list[str] = field(default_factory=list)  # The operations and their responses; the last one may have none
     violations: list[str] = field(default_factory=list)
-    cut: str = ""
-    """The kind of operation that was in progress; None if there was none."""
-    orphans: int = 0
-    """Number of folders without a registration when the process was killed."""
+    cut: str = ""  # The kind of operation that was in progress; None if there was none
+    orphans: int = 0  # Number of folders without a registration when the process was killed
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -91,8 +83,7 @@ class Round:
 
 def run(place: Place, seed: int) -> Round:
     """Lets a process perform operations, kills it, and examines the state that it left."""
-    random = Random(seed)
-    kill = Kill.chosen(random)
+    kill = Kill.chosen(Random(seed))
     round, began = Round(seed, str(kill)), perf_counter()
     model, under_way = _until_killed(place, seed, kill, round)
     round.cut = under_way.kind if under_way else ""
@@ -207,7 +198,6 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
     def differences(self, model: Model) -> list[str]:
-        """Returns the differences from the model."""
         wrong = []
         for name in model.terms.names:
             shown = ".".join(name)
@@ -325,10 +315,8 @@ async def _use_every_name(ns: AsyncNamespace, place: Place, state: Found, model:
 
 
 def _files(place: Place) -> list[Path]:
-    """Returns the data files below the round's folder.
-
-    Metadata of an Iceberg server is not included: it stays after a registration was removed or moved.
-    """
+    """Returns the data files below the round's folder. Metadata of an Iceberg server is not included: it stays after a
+    registration was removed or moved."""
     files = (it for it in place.disk.rglob("*") if it.is_file() and "__manifest" not in it.parts)
     files = (it for it in files if not it.name.endswith(".metadata.json"))
     hidden = {it.parent for it in place.disk.rglob(".lance-deregistered")}
@@ -342,6 +330,5 @@ def _orphans(place: Place, known: set[str]) -> list[str]:
         if not any(str(file).startswith(f"{it}/") for it in known):
             below = file.relative_to(place.disk).parts
             kinds = ("data", "_versions", "_transactions", "metadata")
-            cut = next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)
-            folders.add("/".join(below[:cut]))
+            folders.add("/".join(below[: next((i for i, part in enumerate(below) if part in kinds), len(below) - 1)]))
     return sorted(folders)

@@ -1,9 +1,7 @@
-"""Histories of the operations of many processes on one table, and the search for an order of single steps.
-
-The algorithm is that of Wing and Gong, with Lowe's "just in time" order: events are processed in the order of time,
-with the set of all configurations that are possible at that moment. A configuration is the state of the table, and
-the progress of each operation.
-"""
+"""Histories of the operations of many processes on one table, and the search for an order of single steps. The
+algorithm is that of Wing and Gong, with Lowe's "just in time" order: events are processed in the order of time, with
+the set of all configurations that are possible at that moment. A configuration is the state of the table, and the
+progress of each operation."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Answer, Operation, Rows
+from tests.consistency.model import APPENDS, CREATES, OVERWRITES, Answer, Operation, Rows
 
 
 class Event(NamedTuple):
@@ -34,8 +32,7 @@ class State(NamedTuple):
     """A name in a catalog. Each registration has a new location, which no later one has."""
 
     registered: bool = False
-    data: Rows | None = None
-    """The rows at the location; None if nothing was written."""
+    data: Rows | None = None  # The rows at the location; None if nothing was written
     left: Rows | None = None
     """The rows at the location of the last deregistered table, which a late replacement registers again."""
 
@@ -46,12 +43,10 @@ class Rules:
 
     journals: bool = True
     """Whether a drop removes the registration first and the data later; otherwise the data may be removed first."""
-    once: bool = True
-    """Whether the catalog reports a removal as successful to only one of several concurrent clients."""
+    once: bool = True  # Whether the catalog reports a removal as successful to only one of several concurrent clients
     compares: bool = True
     """Whether the catalog replaces a registration only if it is still the one that the client has read."""
-    excuses: str = ""
-    """A regular expression for messages of the server about its own races; empty for none."""
+    excuses: str = ""  # A regular expression for messages of the server about its own races; empty for none
 
 
 @dataclass(frozen=True)
@@ -60,15 +55,11 @@ class Step:
 
     take: Callable[[State], State | None]
     """Returns the state after the step; None if the step is impossible in that state."""
-    looks: bool = False
-    """Whether it never changes the state."""
+    looks: bool = False  # Whether it never changes the state
 
 
-Program = tuple[Step, ...]
-"""The steps of an operation in order; steps of other operations may occur in between."""
-
+Program = tuple[Step, ...]  # The steps of an operation in order; steps of other operations may occur in between
 NOT_FOUND, EXISTS = "TableNotFoundError", ("TableAlreadyExistsError", "DataThereError")
-
 EXPECTED = frozenset({NOT_FOUND, *EXISTS, "ConcurrentModificationError"})
 """Errors that a race may cause for the later operation."""
 
@@ -120,8 +111,7 @@ class Search(IntEnum):
     USUAL = 0
     """Of an error, only that in which the operation changed nothing. These suffice for most orders, and are few."""
     ALL = 1
-    RARE = 2
-    """Also those in which an operation started again."""
+    RARE = 2  # Also those in which an operation started again
 
 
 def programs(it: Operation, answer: Answer, rules: Rules, search: Search = Search.ALL) -> list[Program]:
@@ -188,13 +178,9 @@ def _refused(it: Operation, error: str) -> list[Program]:
 _NO_FILE = "No such file or directory|Directory not empty|Not found: |Table version not found"
 """Messages of pylance about files that were deleted while it read or wrote them."""
 
-Pending = frozenset[tuple[int, Program]]
-"""Operations in progress, with the remaining steps of each."""
-
+Pending = frozenset[tuple[int, Program]]  # Operations in progress, with the remaining steps of each
 Configuration = tuple[State, Pending]
-
-MOST = 50_000
-"""Maximum number of configurations for one event; beyond it, the search is abandoned."""
+MOST = 50_000  # Maximum number of configurations for one event; beyond it, the search is abandoned
 
 
 class TooTangled(Exception):
@@ -231,7 +217,6 @@ def _unexplained(events: Sequence[Event], rules: Rules, start: State, search: Se
 
 
 def _with_end(possible: set[Configuration], number: int) -> set[Configuration]:
-    """Returns the configurations that are possible after the end of an operation."""
     visited, waiting, done = set(possible), list(possible), set()
     while waiting:
         state, pending = waiting.pop()
@@ -282,8 +267,7 @@ def _is_explained(event: Event, events: Sequence[Event], rules: Rules) -> bool:
         # A client that takes a declaration back removes empty folders, which another writer may just have created. The
         # writer has then written nothing, and the history shows whether it has.
         return True
-    beside = {it.operation.kind for it in events if it.begun < event.ended and event.begun < it.ended}
-    if "drop" not in beside:
+    if "drop" not in {it.operation.kind for it in events if it.begun < event.ended and event.begun < it.ended}:
         return False
     # If the data may be removed first, the table is still registered while its files are missing.
     return error == "GoneWhileRead" or (not rules.journals and bool(re.search(_NO_FILE, event.answer.message)))

@@ -5,8 +5,138 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from tests.consistency.operations import APPENDS, CREATES, OVERWRITES, Name, Operation, Rows
+import pyarrow as pa
+
+from lance_ns_async import AsyncNamespace
+from tests.support.lake import stream
+
+Name = tuple[str, ...]  # The id of a table or a namespace
+Rows = frozenset[int]
+CREATES = frozenset({"create", "write"})
+"""Operations that create a table, which must not exist, and write its first rows."""
+
+OVERWRITES = frozenset({"overwrite", "replace"})  # Operations that replace all rows of a table, or create it
+APPENDS = frozenset({"append", "insert"})  # Operations that add rows to a table, which must exist
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A request to a namespace."""
+
+    kind: str
+    name: Name
+    rows: tuple[int, ...] = ()
+    location: str | None = None
+    to: Name | None = None
+    properties: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        rest = [f"rows={list(self.rows)}"] if self.rows else []
+        rest += [f"location={self.location}"] if self.location else []
+        rest += [f"to={'.'.join(self.to)}"] if self.to else []
+        rest += [f"properties={dict(self.properties)}"] if self.properties else []
+        return " ".join([self.kind, ".".join(self.name), *rest])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of an operation."""
+
+    error: str | None = None  # The name of the error class; None if the operation succeeded
+    message: str = ""
+    location: str | None = None  # The location of the table as a path; None if the response does not contain it
+    rows: tuple[int, ...] | None = None  # The rows in order
+
+    @property
+    def ok(self) -> bool:
+        """Returns whether the operation succeeded."""
+        return self.error is None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Returns whether the error says that the outcome is unknown."""
+        return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
+
+    def __str__(self) -> str:
+        if self.ok:
+            return "ok" if self.rows is None else f"ok {list(self.rows)}"
+        return f"{self.error}: {self.message}"
+
+
+def path(location: str) -> str:
+    return unquote(urlsplit(location).path) if location.startswith("file:") else location
+
+
+def table(rows: tuple[int, ...]) -> pa.Table:
+    return pa.table({"id": pa.array(rows, pa.int64())})
+
+
+async def perform(ns: AsyncNamespace, it: Operation) -> Answer:
+    """Performs an operation; errors become outcomes."""
+    try:
+        return await _performed(ns, it)
+    except Exception as e:  # every error is an outcome, and the checks decide which are allowed
+        return Answer(type(e).__name__, " ".join([str(e), *getattr(e, "__notes__", ())]).replace("\n", " "))
+
+
+class GoneWhileRead(Exception):
+    """Files were missing during a scan, which is an error of pylance."""
+
+
+async def read(ns: AsyncNamespace, name: Name) -> tuple[int, ...]:
+    """Returns the rows of a table, in order."""
+    dataset = await ns.open(name)
+    try:
+        return tuple(sorted(dataset.to_table(columns=["id"])["id"].to_pylist()))
+    except (OSError, ValueError) as e:
+        raise GoneWhileRead(str(e)) from e
+
+
+async def _performed(ns: AsyncNamespace, it: Operation) -> Answer:
+    id = list(it.name)
+    request: dict[str, Any] = {"id": id}
+    if it.properties:
+        request["properties"] = dict(it.properties)
+    match it.kind:
+        case "create_namespace":
+            await ns.create_namespace(request)
+            return Answer()
+        case "drop_namespace":
+            await ns.drop_namespace(request)
+            return Answer()
+        case "declare":
+            result: Any = await ns.declare_table(request)
+        case "create" | "existok" | "replace":
+            mode = {"replace": "overwrite"}.get(it.kind, it.kind)
+            result = await ns.create_table({**request, "mode": mode}, stream(table(it.rows)))
+        case "write" | "overwrite" | "append":
+            mode = {"write": "create"}.get(it.kind, it.kind)
+            dataset = await ns.write(id, table(it.rows), mode=mode)  # type: ignore[arg-type]  # it is one of them
+            return Answer(location=path(dataset.uri))
+        case "insert":
+            await ns.insert_into_table(request, stream(table(it.rows)))
+            return Answer()
+        case "register" | "reregister":
+            mode = "create" if it.kind == "register" else "overwrite"
+            result = await ns.register_table({**request, "location": it.location, "mode": mode})
+        case "describe":
+            result = await ns.describe_table(request)
+        case "drop":
+            result = await ns.drop_table(request)
+        case "deregister":
+            result = await ns.deregister_table(request)
+        case "rename":
+            assert it.to is not None
+            await ns.rename_table({"id": id, "new_table_name": it.to[-1], "new_namespace_id": list(it.to[:-1])})
+            return Answer()
+        case "read":
+            return Answer(rows=await read(ns, it.name))
+        case _:
+            raise AssertionError(it.kind)
+    return Answer(location=None if result.location is None else path(result.location))
 
 
 @dataclass(frozen=True)
@@ -14,13 +144,10 @@ class Terms:
     """The capabilities of a round's catalog, and the names in the round."""
 
     names: tuple[Name, ...]
-    side: Name
-    """A namespace without tables that is created and dropped."""
+    side: Name  # A namespace without tables that is created and dropped
     renames: bool
-    shares: bool
-    """Whether a drop must find all other registrations of the same location."""
-    replaces: bool = True
-    """Whether a registration can be replaced by one with other properties or another location."""
+    shares: bool  # Whether a drop must find all other registrations of the same location
+    replaces: bool = True  # Whether a registration can be replaced by one with other properties or another location
     bare: frozenset[Name] = frozenset()
     """Names with a fixed location and without properties, so that data at that location prevents a new table."""
 
@@ -34,15 +161,12 @@ class Model:
     """The location of each table; a location that no response contained is named by the operation."""
     data: dict[str, Rows] = field(default_factory=dict)
     """The rows at each location, whether a table is registered there or not."""
-    homes: dict[Name, str] = field(default_factory=dict)
-    """The location that the catalog chose for a table of that name."""
+    homes: dict[Name, str] = field(default_factory=dict)  # The location that the catalog chose for a table of that name
     left: set[str] = field(default_factory=set)
     """Locations of tables that were deregistered before anything was written; a mark may stay there."""
-    side: bool = False
-    """Whether the namespace that is created and dropped exists."""
+    side: bool = False  # Whether the namespace that is created and dropped exists
 
     def copy(self) -> Model:
-        """Returns a copy of the model."""
         return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
 
     def rows(self, name: Name) -> Rows | None:
@@ -87,7 +211,6 @@ class Model:
                 return there
 
     def apply(self, it: Operation, location: str | None) -> None:
-        """Applies the changes of a successful operation."""
         name, there = it.name, it.name in self.tables
         match it.kind:
             case "create_namespace":
@@ -165,8 +288,7 @@ def operations(random: Random, model: Model) -> Iterator[Operation]:
                 continue
             yield Operation(kind, name, location=random.choice(places), properties=properties)
         elif kind == "rename":
-            targets = [it for it in terms.names if it != name]
-            yield Operation(kind, name, to=random.choice(targets))
+            yield Operation(kind, name, to=random.choice([it for it in terms.names if it != name]))
         elif kind == "drop" and not terms.shares and there and model.others_at(name):
             # The catalog does not know the other tables at the location.
             continue

@@ -12,16 +12,12 @@ from time import monotonic, perf_counter
 
 from lance_ns_async import AsyncNamespace
 from tests.consistency.history import Event, Rules, TooTangled, check, stray
-from tests.consistency.operations import Name, Operation, perform
+from tests.consistency.model import Name, Operation, perform
 from tests.support.processes import receive, started
 
 PROCESSES, TASKS = 4, 4
-
-_AHEAD = 0.004
-"""Seconds between the request for a round and its beginning, which is the same in all processes."""
-
-Tasks = Sequence[Sequence[Operation]]
-"""The operations of each task of a process."""
+_AHEAD = 0.004  # Seconds between the request for a round and its beginning, which is the same in all processes
+Tasks = Sequence[Sequence[Operation]]  # The operations of each task of a process
 
 
 @dataclass(frozen=True)
@@ -30,11 +26,9 @@ class Track:
 
     impl: str
     properties: Mapping[str, str]
-    namespace: Name
-    """The namespace of the tables."""
+    namespace: Name  # The namespace of the tables
     rules: Rules
-    replaces: bool
-    """Whether the catalog can change a table's properties."""
+    replaces: bool  # Whether the catalog can change a table's properties
 
 
 @dataclass
@@ -45,10 +39,8 @@ class Race:
     seed: int
     events: list[Event] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    about: set[Name] = field(default_factory=set)
-    """The tables with violations."""
-    tangled: int = 0
-    """Histories of one table whose search was abandoned."""
+    about: set[Name] = field(default_factory=set)  # The tables with violations
+    tangled: int = 0  # Histories of one table whose search was abandoned
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -96,8 +88,7 @@ class Racers:
 
 def _asked(process: Connection, tasks: Tasks) -> list[Event]:
     process.send((0.0, tasks))
-    events: list[Event] = receive(process)
-    return events
+    return list(receive(process))
 
 
 @contextmanager
@@ -137,8 +128,7 @@ async def _perform(ns: AsyncNamespace, task: str, operations: Sequence[Operation
     events = []
     for it in operations:
         begun = monotonic()
-        answer = await perform(ns, it)
-        events.append(Event(task, it, answer, begun, monotonic()))
+        events.append(Event(task, it, await perform(ns, it), begun, monotonic()))
     return events
 
 
@@ -149,8 +139,7 @@ def _verdict(name: Name) -> list[Operation]:
     return [*look, *again, Operation("drop", name), Operation("describe", name)]
 
 
-Planned = tuple[list[Operation], list[Tasks]]
-"""The operations before a round, and those of each process in it."""
+Planned = tuple[list[Operation], list[Tasks]]  # The operations before a round, and those of each process in it
 
 
 def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
@@ -163,15 +152,13 @@ def _mixed(random: Random, names: Sequence[Name], replaces: bool) -> Planned:
         nonlocal number
         number += 10
         kind, name = random.choice(kinds), random.choice(names)
-        writes = kind in CHANGES
         properties = {"number": str(number)} if kind == "replace" else None
-        return Operation(kind, name, (number, number + 1) if writes else (), properties=properties)
+        return Operation(kind, name, (number, number + 1) if (kind in CHANGES) else (), properties=properties)
 
     return [], [[[operation() for _ in range(3)] for _ in range(TASKS)] for _ in range(PROCESSES)]
 
 
-CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}
-"""Operations that write rows."""
+CHANGES = {"create", "write", "overwrite", "replace", "append", "insert"}  # Operations that write rows
 
 
 def _overwrites(random: Random, names: Sequence[Name], replaces: bool) -> Planned:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.consistency.history import NOT_FOUND, Event, Rules, check, stray
-from tests.consistency.operations import Answer, Operation
+from tests.consistency.model import Answer, Operation
 
-NAME = ("n", "t")
 RULES = Rules()
 TAKEN, MISSING = Answer("TableAlreadyExistsError"), Answer(NOT_FOUND)
 UNKNOWN = Answer("ServiceUnavailableError", "whether it took effect is unknown")
-
 Told = tuple[float, float, str, tuple[int, ...], Answer]
 
 
@@ -21,7 +19,7 @@ def read(*rows: int) -> Answer:
 
 def history(*records: Told) -> list[Event]:
     return [
-        Event(f"task {task}", Operation(kind, NAME, rows), answer, begun, ended)
+        Event(f"task {task}", Operation(kind, (("n", "t")), rows), answer, begun, ended)
         for task, (begun, ended, kind, rows, answer) in enumerate(records)
     ]
 
@@ -113,8 +111,7 @@ def test_a_late_replacement_registers_the_location_of_an_earlier_table_again() -
     assert check(history(*records), Rules(compares=False)) is None
     assert check(history(*records), RULES) is not None
     assert check(history(*records[:-1], (10, 11, "read", (), read(2))), Rules(compares=False)) is not None
-    before_the_deregistration = (1.2, 1.8, *records[1][2:])
-    assert check(history(records[0], before_the_deregistration, *records[2:]), Rules(compares=False)) is not None
+    assert check(history(records[0], ((1.2, 1.8, *records[1][2:])), *records[2:]), Rules(compares=False)) is not None
 
 
 def test_sixteen_tasks_at_once_are_checked() -> None:

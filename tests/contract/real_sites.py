@@ -15,10 +15,10 @@ from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import Namespace, NamespaceId, TableId
 from tests.contract.site import Site
-from tests.fakes.hive3 import raw as hive_raw
+from tests.fakes.hive3.series import RawHive
+from tests.fakes.hive3.series import table as hive_table
 from tests.servers.hive import hive
-from tests.servers.iceberg_rest import iceberg_rest
-from tests.servers.nessie import nessie
+from tests.servers.iceberg_rest import iceberg_rest, nessie
 
 HiveVersion = Literal["2.3.9", "3.1.3", "4.0.1"]
 
@@ -71,9 +71,11 @@ def hive_site(uri: str, tmp: Path, version: HiveVersion = "3.1.3") -> Site:
     def plant(id: TableId) -> None:
         location = (tmp / "other").as_uri()
         catalog = id[0] if len(id) == 3 else None
-        with hive_raw.RawHive(uri) as raw:
-            table = hive_raw.table(catalog, id.parent.name, id.name, location=location, parameters={"EXTERNAL": "TRUE"})
-            raw.do("create_table", table)
+        with RawHive(uri) as raw:
+            raw.do(
+                "create_table",
+                hive_table(catalog, id.parent.name, id.name, location=location, parameters={"EXTERNAL": "TRUE"}),
+            )
 
     if version == "2.3.9":
         return Site("hive2", properties, plant, nests=False)

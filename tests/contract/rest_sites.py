@@ -12,7 +12,7 @@ from lance.namespace import RestAdapter
 from lance_ns_async import NamespaceId
 from lance_ns_async.registry import load
 from tests.contract.site import Site
-from tests.fakes.gravitino import FakeGravitino
+from tests.fakes.rest import FakeGravitino
 from tests.support.gateway import served
 
 _ABSOLUTE = "its server registers tables at relative locations alone, and replaces none"

@@ -27,7 +27,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.errors import Dialect
+from tests.fakes.unity.checks import Dialect
 
 
 @contextmanager

@@ -1,19 +1,18 @@
-"""Writes what comes from the code into the documentation: `python -m tests.documentation`.
-
-These are the tables of some pages, and the outputs of the tutorials; the one with Spark needs Java.
-"""
+"""Writes what comes from the code into the documentation: `python -m tests.documentation`. These are the tables of some
+pages, and the outputs of the tutorials; the one with Spark needs Java."""
 
 from __future__ import annotations
 
 import asyncio
 
-from tests.documentation import catalogs, shell
-from tests.documentation.notebooks import notebooks
+from tests.documentation import catalogs
+from tests.documentation.catalogs import notebooks
 from tests.documentation.pages import PAGES
 from tests.support import operations, rest_wire
 
 if __name__ == "__main__":
-    for tables in (catalogs, operations, rest_wire, shell):
-        (PAGES / tables.PAGE).write_text(tables.written(), encoding="utf-8")
+    pages = {it.PAGE: it.written for it in (catalogs, operations, rest_wire)} | {catalogs.SHELL: catalogs.write_shell}
+    for page, write in pages.items():
+        (PAGES / page).write_text(write(), encoding="utf-8")
     for notebook in notebooks():
         asyncio.run(notebook.update())

@@ -1,18 +1,27 @@
-"""The table of catalogs on the first page, made from the registry and the heads of the catalogs' pages."""
+"""Tables and pages that are made from code: catalogs, the reference of the command line, and tutorials."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+import typer
 
 from lance_ns_async import registry
+from lance_ns_async.cli.app import app
 from lance_ns_async.settings import Settings
-from tests.documentation.pages import Page
+from tests.documentation.pages import PAGES, Block, Page
+from tests.support.reader import Reader, comparable, stand_ins
 
 PAGE = "index.md"
-
 CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
 """The page of each catalog, by the name of its backend."""
 
@@ -20,7 +29,6 @@ _BLOCK = re.compile(r"(<!-- catalogs -->\n).*(<!-- /catalogs -->)", re.DOTALL)
 
 
 def table() -> str:
-    """Returns the table of catalogs."""
     lines = ["| catalog | connect with | tested on |", "|---|---|---|"]
     for impl, page in CATALOGS.items():
         name = ", ".join(filter(None, [f"[{page.title}]({page.name})", page.head.get("note")]))
@@ -60,3 +68,146 @@ def _check_default(settings: type[Settings], required: Mapping[str, str], name: 
         case _:
             parsed = settings.parse({**required, name: written.strip("`")})
             assert getattr(parsed, name) == pytest.approx(field.default), name
+
+
+FOLDER = PAGES / "tutorials"
+_VARYING = re.compile(r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
+"""Durations, sizes of files, which contain times, and times."""
+
+Outputs = Sequence[Mapping[str, Any]]  # What is below a cell, in the format of notebooks
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook, by the name of its file."""
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return FOLDER / self.name
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        return dict(json.loads(self.path.read_text(encoding="utf-8")))
+
+    @property
+    def cells(self) -> Sequence[dict[str, Any]]:
+        return [cell for cell in self.content["cells"] if cell["cell_type"] == "code"]
+
+    def blocks(self) -> Iterator[Block]:
+        """The code of the cells, as blocks of a page."""
+        for cell in self.cells:
+            yield Block("python", None, "".join(cell["source"]), 1, None, None)
+
+    async def run(self) -> Sequence[Outputs]:
+        """Returns the outputs of the cells, run in order in an empty folder."""
+        with TemporaryDirectory() as folder, chdir(folder), stand_ins(self.blocks()) as servers:
+            reader = Reader(self, {"/home/you": folder, **servers})
+            return [_outputs(*await reader.displayed(block)) for block in self.blocks()]
+
+    async def update(self) -> None:
+        """Runs the cells, and stores outputs that differ in more than times and random names."""
+        for count, (cell, outputs) in enumerate(zip(self.cells, await self.run(), strict=True), 1):
+            cell["execution_count"] = count
+            if without_varying(cell["outputs"]) != without_varying(outputs):
+                cell["outputs"] = [_numbered(it, count) for it in outputs]
+        text = json.dumps(self.content, indent=1, ensure_ascii=False)
+        self.path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def notebooks() -> list[Notebook]:
+    return [Notebook(path.name) for path in sorted(FOLDER.glob("*.ipynb"))]
+
+
+def without_varying(outputs: Outputs) -> list[Mapping[str, list[str]]]:
+    """Returns the lines of outputs by their type, without what differs in each run."""
+    result: list[Mapping[str, list[str]]] = []
+    for output in outputs:
+        is_value = output["output_type"] == "execute_result"
+        texts = output["data"] if is_value else {output["name"]: output["text"]}
+        # The rows of a report are in the order in which the tables are finished.
+        order = sorted if is_value else list
+        result.append({kind: order(_lines("".join(text))) for kind, text in texts.items()})
+    return result
+
+
+def _lines(text: str) -> list[str]:
+    return re.split("\n|(?<=</tr>)", _VARYING.sub("...", comparable(text)))
+
+
+def _outputs(printed: str, value: Mapping[str, str]) -> Outputs:
+    outputs: list[Mapping[str, Any]] = []
+    if printed:
+        outputs.append({"name": "stdout", "output_type": "stream", "text": printed.splitlines(keepends=True)})
+    if value:
+        data = {kind: text.splitlines(keepends=True) for kind, text in value.items()}
+        outputs.append({"data": data, "metadata": {}, "output_type": "execute_result"})
+    return outputs
+
+
+def _numbered(output: Mapping[str, Any], count: int) -> Mapping[str, Any]:
+    return {**output, "execution_count": count} if output["output_type"] == "execute_result" else output
+
+
+SHELL = "reference/shell.md"
+_COMMON = ("Catalog", "Messages")  # The panels of the options that all commands have
+
+
+def write_shell() -> str:
+    """Returns the page."""
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group, info_name="lance-ns")
+    panels: dict[str, list[Any]] = {}
+    for command in group.commands.values():
+        if not command.hidden:
+            panels.setdefault(command.rich_help_panel, []).append(command)
+    lines = [
+        "# Commands",
+        "",
+        "`lance-ns COMMAND --help` shows the same. See [the command line](../cli.md) for examples and exit codes.",
+        "",
+        "## Options of all commands",
+        "",
+        "They stand before or after the name of the command. Commands with `--output` also have `--json`.",
+        "",
+        *_shell_table([it for it in group.get_params(context) if it.rich_help_panel in _COMMON], context, "option"),
+    ]
+    for panel, commands in panels.items():
+        lines += [f"## {panel}", ""]
+        for command in commands:
+            lines += _command(command, typer.Context(command, info_name=command.name, parent=context))
+    return "\n".join(lines)
+
+
+def _command(command: Any, context: Any) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    if not children:
+        yield f"### {context.command_path.removeprefix('lance-ns ')}"
+        yield ""
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield from ("```text", f"{context.command_path} {usage}", "```", "")
+        yield from (" ".join(part.split()) + "\n" for part in command.help.split("\n\n"))
+        parameters = [it for it in command.get_params(context) if getattr(it, "rich_help_panel", None) not in _COMMON]
+        arguments = [it for it in parameters if it.param_type_name == "argument"]
+        options = [it for it in parameters if it not in arguments and it.name not in ("help", "as_json")]
+        yield from _shell_table(arguments, context, "argument")
+        yield from _shell_table(options, context, "option")
+    for child in children.values():
+        yield from _command(child, typer.Context(child, info_name=child.name, parent=context))
+
+
+def _shell_table(parameters: list[Any], context: Any, kind: str) -> Iterator[str]:
+    if parameters:
+        yield f"| {kind} | meaning |"
+        yield "|---|---|"
+        for parameter in parameters:
+            name, text = parameter.get_help_record(context)
+            name = name.partition(" ")[0] if kind == "argument" else name.replace(" range>", ">")
+            yield f"| `{_escape(name, '|')}` | {_escape(text, '|*')} |"
+        yield ""
+
+
+def _escape(text: str, characters: str) -> str:
+    return "".join(f"\\{it}" if it in characters else it for it in text)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.spark_sessions import shared_spark, stopping
+from tests.support.spark import shared_spark, stopping
 
 __all__ = ["shared_spark", "stopping"]

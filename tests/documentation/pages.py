@@ -11,8 +11,7 @@ from textwrap import dedent
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = DOCS / "pages"
-CODE_COLUMNS = 88
-"""The columns of code that a screen of 1440 pixels has room for, beside both side bars."""
+CODE_COLUMNS = 88  # The columns of code that a screen of 1440 pixels has room for, beside both side bars
 
 _FENCE = re.compile(
     r"(?:^ *<!-- (?:not run: (?P<reason>[^\n]+)|run apart: (?P<package>[\w-]+)) -->\n)?"
@@ -33,12 +32,9 @@ class Block:
     title: str | None
     """For code, the file name of a whole program; for text, `Output` if it is the output of the code before it."""
     source: str
-    line: int
-    """The line of the page at which the source begins."""
-    not_run: str | None
-    """The reason why it cannot be run in a test; None if it can."""
-    apart: str | None
-    """The package that it needs, whose own tests run it; None for the usual packages."""
+    line: int  # The line of the page at which the source begins
+    not_run: str | None  # The reason why it cannot be run in a test; None if it can
+    apart: str | None  # The package that it needs, whose own tests run it; None for the usual packages
 
     @property
     def shown(self) -> str:
@@ -59,12 +55,10 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Returns whether the tests run it."""
         return self.not_run is None and self.apart is None
 
     @property
     def is_output(self) -> bool:
-        """Returns whether it shows the output of the block before it."""
         return (self.language, self.title) == ("text", "Output")
 
 
@@ -76,7 +70,6 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """The text of the page itself."""
         return (PAGES / self.name).read_text(encoding="utf-8")
 
     @cached_property
@@ -92,7 +85,6 @@ class Page:
 
     @property
     def title(self) -> str:
-        """The title of the page."""
         title = _TITLE.search(self.text)
         assert title is not None, self.name
         return title[1]
@@ -116,5 +108,4 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """All pages."""
     return [Page(path.relative_to(PAGES).as_posix()) for path in sorted(PAGES.rglob("*.md"))]

@@ -16,17 +16,15 @@ from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 import lance_ns_async.spark
 from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.operations.indexes import SCALAR_TYPES, VECTOR_TYPES
-from tests.documentation import catalogs, shell
-from tests.documentation.catalogs import CATALOGS
+from tests.documentation import catalogs
+from tests.documentation.catalogs import CATALOGS, SHELL, write_shell
 from tests.documentation.pages import CODE_COLUMNS, PAGES, Page, pages
 from tests.ecosystem import pages_elsewhere
-from tests.support.reader import Reader, comparable
+from tests.support.reader import Reader, comparable, stand_ins
 from tests.support.rooms import ROOT
-from tests.support.spark_sessions import SPARK
-from tests.support.stand_ins import stand_ins
+from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
-
 
 REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items()} | {
     "glue": {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
@@ -34,7 +32,6 @@ REQUIRED = {impl: dict(entry.example) for impl, entry in registry.BACKENDS.items
 """Properties that are required by every connection."""
 
 MARKS: Mapping[str, Sequence[Any]] = dict.fromkeys(("index.md", "spark.md", "spark-writes.md"), SPARK)
-
 WITH_CODE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, ())) for page in pages() if page.runs]
 
 
@@ -101,7 +98,7 @@ def test_every_catalog_is_on_the_first_page() -> None:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    assert (PAGES / shell.PAGE).read_text(encoding="utf-8") == shell.written(), "run: python -m tests.documentation"
+    assert (PAGES / SHELL).read_text(encoding="utf-8") == write_shell(), "run: python -m tests.documentation"
 
 
 def test_every_class_path_is_documented() -> None:

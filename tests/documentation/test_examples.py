@@ -13,13 +13,10 @@ import pytest
 
 from tests.documentation.pages import CODE_COLUMNS, DOCS, Block, Page
 from tests.support.budget import thorough
-from tests.support.reader import Reader, comparable
-from tests.support.spark_sessions import SPARK
-from tests.support.stand_ins import stand_ins
+from tests.support.reader import Reader, comparable, stand_ins
+from tests.support.spark import SPARK
 
 pytestmark = pytest.mark.long
-
-
 FOLDER = DOCS / "examples"
 PAGE = Page("examples.md")
 # Its calls are those of the code for Spark in the README.
@@ -33,7 +30,6 @@ SHOWN = {
 
 
 def program(name: str) -> Block:
-    """Returns a program as a block of the page."""
     return Block("python", name, (FOLDER / name).read_text(encoding="utf-8"), 1, None, None)
 
 

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from lance_ns_async import Namespace
-from tests.ecosystem.catalogs import TRIED, USUAL, Catalog, Start, running
-from tests.ecosystem.served import served
-from tests.ecosystem.watched import Diary
+from tests.ecosystem.catalogs import TRIED, USUAL, Catalog, Diary, Start, running, serve_rest
 from tests.servers.catalogs import CATALOGS
 from tests.support.budget import with_usual
 
@@ -38,7 +36,7 @@ def catalog(
 @pytest.fixture(scope="session")
 def rest(catalog: Catalog) -> Iterator[Mapping[str, str]]:
     """Provides the properties of a `rest` namespace for the catalog behind a gateway."""
-    with served(catalog) as properties:
+    with serve_rest(catalog) as properties:
         yield properties
 
 

@@ -1,7 +1,5 @@
-"""A program that writes and reads a table by Daft on Ray, because a process with Daft can have only one runner.
-
-It reads daft-lance's arguments from its input, and prints the rows and the processes that called the catalog.
-"""
+"""A program that writes and reads a table by Daft on Ray, because a process with Daft can have only one runner. It
+reads daft-lance's arguments from its input, and prints the rows and the processes that called the catalog."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from pathlib import Path
 import daft
 import daft_lance
 
+from tests.ecosystem.catalogs import Diary
 from tests.ecosystem.ray_cluster import running
-from tests.ecosystem.watched import Diary
 
 
 def main() -> None:

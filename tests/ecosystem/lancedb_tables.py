@@ -34,5 +34,4 @@ async def async_connected(catalog: Catalog, *pushdown: str, **properties: str) -
 
 
 def ids(rows: Sequence[dict[str, Any]]) -> list[int]:
-    """Returns the ids of rows in ascending order."""
     return sorted(row["id"] for row in rows)

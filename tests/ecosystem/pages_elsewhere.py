@@ -16,8 +16,7 @@ from lance_ns_async import Namespace
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.documentation.pages import Block, Page
 from tests.support.operations import NAMES
-from tests.support.reader import Reader, comparable
-from tests.support.stand_ins import stand_ins
+from tests.support.reader import Reader, comparable, stand_ins
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from daft.exceptions import DaftCoreException
 from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, DropTableRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableAlreadyExistsError, TableNotFoundError
 
-from tests.ecosystem.catalogs import Catalog, on_each_kind, running
+from tests.ecosystem.catalogs import Bill, Catalog, Diary, on_each_kind, running
+from tests.ecosystem.pages_elsewhere import DAFT, check_places, read
 from tests.ecosystem.vending import Impl, vending
-from tests.ecosystem.watched import Bill, Diary
 
 # Daft counts rows by a function of daft-lance that was renamed since.
 COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
-
 pytestmark = COUNTING
 
 # Daft would choose Ray if another test had started it before.
@@ -36,8 +35,7 @@ def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
 
 def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **options: Any) -> int:
     """Returns the version that was written."""
-    done = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table)
-    (version,) = done.to_pydict()["version"]
+    (version,) = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table).to_pydict()["version"]
     assert isinstance(version, int)
     return version
 
@@ -178,3 +176,28 @@ def test_places_with_odd_names(tmp_path: Path) -> None:
             assert ns.count_table_rows(CountTableRowsRequest(id=table["table_id"])).count == 4
             ns.write(table["table_id"], pa.table({"id": [5], "total": [5.5]}), mode="append")
             assert ids(table) == [1, 2, 3, 4, 5]
+
+
+@on_each_kind
+def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
+    table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
+    bill = Bill(diary)
+    with bill.step("`write_lance`, `create`"):
+        write(table, "create")
+    for mode in ("append", "overwrite"):
+        with bill.step("`write_lance`, `append` or `overwrite`"):
+            write(table, mode)
+    with bill.step("`write_lance`, `overwrite`, missing table"):
+        write(other, "overwrite")
+    with bill.step("`create_scalar_index`, `compact_files`"):
+        daft_lance.create_scalar_index(column="id", index_type="BTREE", **table)
+    with bill.step("`create_scalar_index`, `compact_files`"):
+        daft_lance.compact_files(**table)
+    # The page distinguishes calls that each process makes once, and calls for credentials.
+    assert bill.costs("get_config", "vend_credentials") == DAFT.costs(catalog.impl)
+    assert all(calls.count("vend_credentials") == (catalog.impl == "unity") for _, calls in bill.calls)
+
+
+async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
+    async with read(DAFT, tmp_path) as named:
+        check_places(DAFT, named["PROPERTIES"])

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ecosystem.catalogs import Catalog, on_one_catalog
-from tests.ecosystem.watched import Diary
+from tests.ecosystem.catalogs import Catalog, Diary, on_one_catalog
 
 ROOT = Path(__file__).parent.parent.parent
-
 SECRETS = ("credential", "secret_access_key")
 """Properties with secrets; catalogs with these reject connections without them."""
 
@@ -34,5 +32,4 @@ def test_workers_call_the_catalog_with_properties_only(catalog: Catalog, home: l
     # One call for each fragment.
     assert [it for it in report["workers"] if it != "get_config"] == ["describe_table"] * 2
     for name in set(SECRETS) & set(catalog.properties):
-        secret = catalog.properties[name].rpartition(":")[2]
-        assert secret not in done.stdout + done.stderr
+        assert catalog.properties[name].rpartition(":")[2] not in done.stdout + done.stderr

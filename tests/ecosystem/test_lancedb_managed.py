@@ -84,7 +84,6 @@ def test_branches_are_refused(db: Any) -> None:
 
 async def test_async(catalog: Catalog) -> None:
     async with async_connected(catalog) as db:
-        table = await db.create_table("t", ROWS, namespace_path=HOME)
-        await table.add(ROWS)
+        await (await db.create_table("t", ROWS, namespace_path=HOME)).add(ROWS)
         assert await (await db.open_table("t", namespace_path=HOME)).version() == 2
         await db.drop_table("t", namespace_path=HOME)

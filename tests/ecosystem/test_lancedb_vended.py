@@ -19,10 +19,8 @@ HOME = ["lake", "sales"]
 
 
 def place(s3: FakeS3) -> dict[str, str]:
-    """Returns the properties by which Lance finds the storage, without a key.
-
-    lancedb opens the storage before it requests keys, so these must be enough for that.
-    """
+    """Returns the properties by which Lance finds the storage, without a key. lancedb opens the storage before it
+    requests keys, so these must be enough for that."""
     return {f"storage.{name}": value for name, value in s3.options.items() if "key" not in name}
 
 

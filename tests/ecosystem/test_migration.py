@@ -10,37 +10,26 @@ from typing import Any
 
 import httpx
 import lance_namespace
+import lance_namespace as spec
 import lance_namespace_impls  # noqa: F401  # it registers the names of its classes
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
 
 from lance_ns_async import Namespace
 from tests.documentation.pages import Page
 from tests.ecosystem.catalogs import Start
 from tests.ecosystem.pages_elsewhere import Elsewhere
-from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 from tests.servers.hive import hive
-from tests.servers.nessie import nessie
+from tests.servers.iceberg_rest import nessie
 
 # The peer leaves its connections to the garbage collector.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-Answers = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -49,10 +38,8 @@ class Old:
 
     impl: str
     properties: Mapping[str, str]
-    above: tuple[str, ...]
-    """The names above a namespace for tables."""
-    folder: str
-    """A location for tables."""
+    above: tuple[str, ...]  # The names above a namespace for tables
+    folder: str  # A location for tables
 
     @property
     def first(self) -> str | None:
@@ -86,37 +73,39 @@ class Moved:
         return lambda request: call(request.model_copy(update={"id": move(self._impl, request.id)}))
 
 
-def walk(namespace: Any, old: Old, name: str) -> Answers:
+def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
     """Returns the answers to the calls of a program, in a namespace of its own; an error is its class."""
     home = [*old.above, name]
     orders, stock = [*home, "orders"], [*home, "stock"]
     at = f"{old.folder}/{name}-orders"
-    create = CreateNamespaceRequest(id=home, properties={"owner": "ada"})
-    declare = DeclareTableRequest(id=orders, location=at, properties={"team": "data"})
+    create = spec.CreateNamespaceRequest(id=home, properties={"owner": "ada"})
+    declare = spec.DeclareTableRequest(id=orders, location=at, properties={"team": "data"})
     answers = {
         "create": outcome(lambda: namespace.create_namespace(create) and None),
         "create again": outcome(lambda: namespace.create_namespace(create)),
         "namespaces": outcome(lambda: name in listed(namespace, old)),
         "describe home": outcome(
-            lambda: namespace.describe_namespace(DescribeNamespaceRequest(id=home)).properties["owner"]
+            lambda: namespace.describe_namespace(spec.DescribeNamespaceRequest(id=home)).properties["owner"]
         ),
         "declare": outcome(lambda: table(namespace.declare_table(declare))),
         "declare again": outcome(lambda: namespace.declare_table(declare)),
         "declare without a location": outcome(
-            lambda: bool(namespace.declare_table(DeclareTableRequest(id=stock)).location)
+            lambda: bool(namespace.declare_table(spec.DeclareTableRequest(id=stock)).location)
         ),
-        "list": outcome(lambda: sorted(namespace.list_tables(ListTablesRequest(id=home)).tables)),
-        "describe": outcome(lambda: table(namespace.describe_table(DescribeTableRequest(id=orders)))),
+        "list": outcome(lambda: sorted(namespace.list_tables(spec.ListTablesRequest(id=home)).tables)),
+        "describe": outcome(lambda: table(namespace.describe_table(spec.DescribeTableRequest(id=orders)))),
         "describe a missing table": outcome(
-            lambda: namespace.describe_table(DescribeTableRequest(id=[*home, "nothing"]))
+            lambda: namespace.describe_table(spec.DescribeTableRequest(id=[*home, "nothing"]))
         ),
-        "drop a full namespace": outcome(lambda: namespace.drop_namespace(DropNamespaceRequest(id=home))),
-        "deregister": outcome(lambda: table(namespace.deregister_table(DeregisterTableRequest(id=orders)))),
-        "deregister again": outcome(lambda: namespace.deregister_table(DeregisterTableRequest(id=orders))),
-        "deregister the other": outcome(lambda: namespace.deregister_table(DeregisterTableRequest(id=stock)) and None),
-        "list nothing": outcome(lambda: namespace.list_tables(ListTablesRequest(id=home)).tables),
-        "drop": outcome(lambda: namespace.drop_namespace(DropNamespaceRequest(id=home)) and None),
-        "describe no home": outcome(lambda: namespace.describe_namespace(DescribeNamespaceRequest(id=home))),
+        "drop a full namespace": outcome(lambda: namespace.drop_namespace(spec.DropNamespaceRequest(id=home))),
+        "deregister": outcome(lambda: table(namespace.deregister_table(spec.DeregisterTableRequest(id=orders)))),
+        "deregister again": outcome(lambda: namespace.deregister_table(spec.DeregisterTableRequest(id=orders))),
+        "deregister the other": outcome(
+            lambda: namespace.deregister_table(spec.DeregisterTableRequest(id=stock)) and None
+        ),
+        "list nothing": outcome(lambda: namespace.list_tables(spec.ListTablesRequest(id=home)).tables),
+        "drop": outcome(lambda: namespace.drop_namespace(spec.DropNamespaceRequest(id=home)) and None),
+        "describe no home": outcome(lambda: namespace.describe_namespace(spec.DescribeNamespaceRequest(id=home))),
     }
     # The locations contain the name of the namespace, which is the only difference between two walks.
     return {step: str(answer).replace(name, "home") for step, answer in answers.items()}
@@ -124,7 +113,7 @@ def walk(namespace: Any, old: Old, name: str) -> Answers:
 
 def listed(namespace: Any, old: Old) -> list[str]:
     """Returns the last names of the namespaces."""
-    names = namespace.list_namespaces(ListNamespacesRequest(id=[*old.above])).namespaces
+    names = namespace.list_namespaces(spec.ListNamespacesRequest(id=[*old.above])).namespaces
     return [name.rpartition(".")[2] for name in names]
 
 
@@ -235,7 +224,6 @@ CATALOGS: Mapping[str, Callable[[Path, Start], AbstractContextManager[Old]]] = {
     "unity": in_unity,
 }
 
-
 REAL = pytest.mark.integration
 # The classes for Hive 2 are those for Hive 3 without catalogs.
 MARKS = {"hive2": [REAL, pytest.mark.thorough], "hive3": [REAL], "iceberg": [REAL]}
@@ -259,19 +247,18 @@ def test_a_moved_program_gives_the_same_answers(old: Old) -> None:
 def test_each_package_reads_the_tables_of_the_other(old: Old) -> None:
     theirs, moved = peer(old), Moved(old)
     home = [*old.above, "shared"]
-    theirs.create_namespace(CreateNamespaceRequest(id=home))
+    theirs.create_namespace(spec.CreateNamespaceRequest(id=home))
     for package, name in ((theirs, "old"), (moved, "new")):
         at = f"{old.folder}/{name}"
-        declare = DeclareTableRequest(id=[*home, name], location=at, properties={"team": name})
-        package.declare_table(declare)
+        package.declare_table(spec.DeclareTableRequest(id=[*home, name], location=at, properties={"team": name}))
     for package in (theirs, moved):
-        assert sorted(package.list_tables(ListTablesRequest(id=home)).tables) == ["new", "old"]
+        assert sorted(package.list_tables(spec.ListTablesRequest(id=home)).tables) == ["new", "old"]
     for name in ("old", "new"):
-        request = DescribeTableRequest(id=[*home, name])
+        request = spec.DescribeTableRequest(id=[*home, name])
         assert table(theirs.describe_table(request)) == table(moved.describe_table(request))
     for package, name in ((moved, "old"), (theirs, "new")):
-        package.deregister_table(DeregisterTableRequest(id=[*home, name]))
-    moved.drop_namespace(DropNamespaceRequest(id=home))
+        package.deregister_table(spec.DeregisterTableRequest(id=[*home, name]))
+    moved.drop_namespace(spec.DropNamespaceRequest(id=home))
     moved.ours.close()
 
 
@@ -284,16 +271,16 @@ def test_both_read_the_tables_of_a_nessie(tmp_path: Path) -> None:
         old = Old("iceberg", properties, ("warehouse",), server.properties["root"])
         theirs, moved = peer(old), Moved(old)
         home = ["warehouse", "sales"]
-        theirs.create_namespace(CreateNamespaceRequest(id=home))
+        theirs.create_namespace(spec.CreateNamespaceRequest(id=home))
         orders = [*home, "orders"]
-        moved.declare_table(DeclareTableRequest(id=orders, properties={"team": "data"}))
+        moved.declare_table(spec.DeclareTableRequest(id=orders, properties={"team": "data"}))
         for package in (theirs, moved):
             assert listed(package, old) == ["sales"]
-            assert package.list_tables(ListTablesRequest(id=home)).tables == ["orders"]
-        request = DescribeTableRequest(id=orders)
+            assert package.list_tables(spec.ListTablesRequest(id=home)).tables == ["orders"]
+        request = spec.DescribeTableRequest(id=orders)
         assert table(theirs.describe_table(request)) == table(moved.describe_table(request))
-        theirs.deregister_table(DeregisterTableRequest(id=orders))
-        assert moved.list_tables(ListTablesRequest(id=home)).tables == []
-        moved.drop_namespace(DropNamespaceRequest(id=home))
-        assert theirs.list_namespaces(ListNamespacesRequest(id=["warehouse"])).namespaces == []
+        theirs.deregister_table(spec.DeregisterTableRequest(id=orders))
+        assert moved.list_tables(spec.ListTablesRequest(id=home)).tables == []
+        moved.drop_namespace(spec.DropNamespaceRequest(id=home))
+        assert theirs.list_namespaces(spec.ListNamespacesRequest(id=["warehouse"])).namespaces == []
         moved.ours.close()

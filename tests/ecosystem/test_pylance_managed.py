@@ -16,7 +16,6 @@ from tests.ecosystem.catalogs import Catalog
 from tests.ecosystem.pylance_tables import MORE, ROWS, ids, opened, write
 
 WRITERS = 6
-
 pytestmark = pytest.mark.parametrize("catalog", ["iceberg"], indirect=True)
 
 

@@ -14,8 +14,7 @@ from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import Namespace
 from tests.ecosystem.catalogs import TRIED, Catalog
-from tests.ecosystem.pylance_jobs import missing, read_and_write, read_by_class_path
-from tests.ecosystem.pylance_tables import ids, write
+from tests.ecosystem.pylance_tables import ids, missing, read_and_write, read_by_class_path, write
 from tests.support.budget import with_usual
 
 JOBS = range(10, 14)
@@ -35,8 +34,7 @@ def test_a_pool_of_processes(catalog: Catalog, ns: Namespace, home: list[str], m
         jobs = [pool.submit(read_and_write, ns, id, number) for number in JOBS]
         assert [job.result()[0] for job in jobs] == list(JOBS)
         assert ids(ns, id) == [1, 2, 3, *JOBS]
-        read = pool.submit(read_by_class_path, catalog.class_path, dict(catalog.properties), id)
-        assert read.result() == ids(ns, id)
+        assert pool.submit(read_by_class_path, catalog.class_path, dict(catalog.properties), id).result() == ids(ns, id)
         refused = pool.submit(missing, ns, [*home, "nowhere"]).exception()
     assert isinstance(refused, TableNotFoundError) and str(refused).startswith("Table not found: ")
 

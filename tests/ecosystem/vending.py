@@ -13,19 +13,15 @@ from typing import Any, Literal
 import pytest
 
 from lance_ns_async import Namespace
-from tests.fakes.faults import Answer, Received
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.polaris.routes import VENDING, PolarisRoutes
 from tests.fakes.s3 import FakeS3
+from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 
 Impl = Literal["polaris", "unity"]
-
-LEAD = 2000
-"""Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine."""
-
-LIFE = 3000
-"""Milliseconds for which a key is valid."""
+LEAD = 2000  # Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine
+LIFE = 3000  # Milliseconds for which a key is valid
 
 # The response of AWS to expired keys.
 _EXPIRED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
@@ -49,7 +45,6 @@ class Keys:
         self.issued: list[Key] = []
 
     def give(self) -> Key:
-        """Returns the next key."""
         with self._lock:
             now = _now()
             key = Key(f"KEY{len(self.issued):04}", now, now + self._life)
@@ -57,7 +52,6 @@ class Keys:
         return key
 
     def is_good(self, id: str) -> bool:
-        """Returns whether the key was vended and has not expired."""
         with self._lock:
             return any(key.id == id and _now() < key.until for key in self.issued)
 
@@ -68,10 +62,8 @@ class KeyedS3(FakeS3):
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
-        self.shown: list[str] = []
-        """The ids of the keys of accepted requests."""
-        self.refused = 0
-        """The number of refused requests."""
+        self.shown: list[str] = []  # The ids of the keys of accepted requests
+        self.refused = 0  # The number of refused requests
 
     @property
     def place(self) -> dict[str, str]:
@@ -155,8 +147,7 @@ class VendingLake:
     keys: Keys
     s3: KeyedS3
     catalog: VendingPolaris | VendingUnity
-    id: tuple[str, ...] = ("cat", "a", "t")
-    """The id of a new table."""
+    id: tuple[str, ...] = ("cat", "a", "t")  # The id of a new table
 
     @property
     def properties(self) -> dict[str, str]:
@@ -189,8 +180,7 @@ def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
     keys = Keys(life)
     with ExitStack() as stack:
         # A client without a vended key must fail, and not look for a key on the machine.
-        environment = stack.enter_context(pytest.MonkeyPatch.context())
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("AWS_EC2_METADATA_DISABLED", "true")
         s3 = stack.enter_context(KeyedS3(keys))
         catalog = VendingUnity(keys) if impl == "unity" else VendingPolaris(keys, s3)
         stack.enter_context(catalog)

@@ -14,11 +14,7 @@ from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, Failure
 from lance_ns_async.model import TableId
 
 ERRORS: ErrorTable = {**HTTP_ERRORS, "conflict": ConcurrentModificationError}
-
-
 TABLE = TableId(["db", "t"])
-
-
 EAGER = Policy(max_retries=3, backoff_initial=0.0, backoff_max=0.0)
 
 

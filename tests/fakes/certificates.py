@@ -18,13 +18,11 @@ class Certificates:
     """PEM files for a client, and TLS contexts for servers of 127.0.0.1."""
 
     ca_bundle: str
-    client: str
-    """A client's certificate with its key."""
+    client: str  # A client's certificate with its key
     client_cert: str
     client_key: str
     server: ssl.SSLContext
-    strict_server: ssl.SSLContext
-    """Requires a certificate of the client."""
+    strict_server: ssl.SSLContext  # Requires a certificate of the client
 
     @classmethod
     def made(cls, folder: Path) -> Certificates:
@@ -72,7 +70,6 @@ class Authority:
 
 @cache
 def authority(name: str = "ours") -> Authority:
-    """Returns the authority of that name, the same one for each call."""
     folder = TemporaryDirectory()
     atexit.register(folder.cleanup)
     response = Authority(trustme.CA(organization_name=name), folder)

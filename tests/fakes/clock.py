@@ -8,12 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
 _QUIET, _LONG = 20, 200
-"""Turns of the loop without other work after which it is idle, and the maximum number to wait for that.
-
-Data that was sent to a socket of this machine arrives within a few turns. Threads are not waited for.
-"""
+"""Turns of the loop without other work after which it is idle, and the maximum number to wait for that. Data that was
+sent to a socket of this machine arrives within a few turns. Threads are not waited for."""
 
 
 class _Impatient(selectors.SelectSelector):

@@ -7,16 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.backends.base import Backend, Capabilities
 from lance_ns_async.calls.caller import Caller
@@ -32,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
 Size = Callable[[int, int | None], int]
 """Returns the number of names in the n-th page, n from 0; the second argument is the caller's page size."""
 
@@ -48,10 +38,8 @@ def as_asked(number: int, limit: int | None) -> int:
 
 
 class MemoryBackend(Backend):
-    """A catalog in memory, in the order of creation.
-
-    Tokens contain positions, so a repeated page begins at the same position.
-    """
+    """A catalog in memory, in the order of creation. Tokens contain positions, so a repeated page begins at the same
+    position."""
 
     settings = Settings
     errors = COMMON_ERRORS
@@ -61,25 +49,20 @@ class MemoryBackend(Backend):
         self.size = size
         self.namespaces: dict[NamespaceId, Mapping[str, str]] = {}
         self.tables: dict[TableId, Table] = {}
-        self.others: set[TableId] = set()
-        """Tables of another format than Lance."""
-        self.faults: dict[tuple[str, Id], LanceNamespaceError] = {}
+        self.others: set[TableId] = set()  # Tables of another format than Lance
+        self.faults: dict[tuple[str, Id], err.LanceNamespaceError] = {}
         """The errors of operations, by operation and subject."""
-        self.unlisted: set[TableId] = set()
-        """Tables that listings and batches omit, although a describe finds them."""
-        self.endless: set[NamespaceId] = set()
-        """Namespaces whose listings never end, but return the same token again."""
+        self.unlisted: set[TableId] = set()  # Tables that listings and batches omit, although a describe finds them
+        self.endless: set[NamespaceId] = set()  # Namespaces whose listings never end, but return the same token again
         self.calls: list[tuple[str, Id]] = []
         self.on_call: Callable[[str, Id], None] = lambda operation, subject: None
         """Receives each call before its response."""
-        self.turns = 1
-        """The number of turns of the event loop that a call takes."""
+        self.turns = 1  # The number of turns of the event loop that a call takes
         self.in_flight = 0
         self.most_in_flight = 0
 
     @classmethod
     def able(cls, capabilities: Capabilities, size: Size = as_asked) -> MemoryBackend:
-        """Returns a catalog with these capabilities."""
         backend_class: type[MemoryBackend] = type("AbleBackend", (cls,), {"capabilities": capabilities})
         return backend_class(size)
 
@@ -122,7 +105,7 @@ class MemoryBackend(Backend):
         def work() -> Mapping[str, str]:
             self._namespace(id.parent)
             if id in self.namespaces:
-                raise NamespaceAlreadyExistsError(f"Namespace already exists: {id}")
+                raise err.NamespaceAlreadyExistsError(f"Namespace already exists: {id}")
             self.namespaces[id] = properties
             return properties
 
@@ -133,7 +116,7 @@ class MemoryBackend(Backend):
             self._namespace(id)
             inside = [*self.namespaces, *self.tables, *self.others]
             if any(other != id and other[: len(id)] == id for other in inside) and not cascade:
-                raise NamespaceNotEmptyError(f"Namespace not empty: {id}")
+                raise err.NamespaceNotEmptyError(f"Namespace not empty: {id}")
             self.drop_tree(id)
 
         await self._call("drop_namespace", id, work)
@@ -168,7 +151,7 @@ class MemoryBackend(Backend):
         def work() -> Table:
             self._namespace(id.parent)
             if id in self.tables or id in self.others:
-                raise TableAlreadyExistsError(f"Table already exists: {id}")
+                raise err.TableAlreadyExistsError(f"Table already exists: {id}")
             self.tables[id] = Table(id, location or f"mem://{'/'.join(id)}", properties)
             return self.tables[id]
 
@@ -186,7 +169,7 @@ class MemoryBackend(Backend):
         def work() -> Table:
             kept = self._table(old.id)
             if kept.registration != old.registration:
-                raise ConcurrentModificationError(f"Concurrent modification: {old.id}")
+                raise err.ConcurrentModificationError(f"Concurrent modification: {old.id}")
             columns = kept.schema if schema is None else schema
             self.tables[old.id] = replace(kept, location=location, properties=dict(properties), schema=columns)
             return self.tables[old.id]
@@ -194,7 +177,7 @@ class MemoryBackend(Backend):
         return await self._call("replace_table", old.id, work)
 
     async def rename_table(self, id: TableId, to: TableId) -> None:
-        raise UnsupportedOperationError(f"Not supported: rename_table of {id}")
+        raise err.UnsupportedOperationError(f"Not supported: rename_table of {id}")
 
     async def aclose(self) -> None:
         """Does nothing."""
@@ -215,7 +198,7 @@ class MemoryBackend(Backend):
 
     def _namespace(self, id: NamespaceId) -> Mapping[str, str]:
         if id and id not in self.namespaces:
-            raise NamespaceNotFoundError(f"Namespace not found: {id}")
+            raise err.NamespaceNotFoundError(f"Namespace not found: {id}")
         return self.namespaces.get(id, {})
 
     def _table(self, id: TableId) -> Table:
@@ -223,7 +206,7 @@ class MemoryBackend(Backend):
         if id in self.others:
             raise not_lance(id, "it is of another format")
         if id not in self.tables:
-            raise TableNotFoundError(f"Table not found: {id}")
+            raise err.TableNotFoundError(f"Table not found: {id}")
         return self.tables[id]
 
     def _names(self, parent: NamespaceId, *, other: bool) -> list[str]:

@@ -78,6 +78,5 @@ async def plain(
 
 
 def over(wire: httpx.AsyncBaseTransport, policy: Policy = EAGER) -> Plain:
-    """Returns a transport over another httpx transport."""
     base = "http://catalog.example.com/api"
     return Plain(HttpTransport(wire, Caller(policy, HTTP_ERRORS), base=base, headers={}, read_error=read_error))

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from hashlib import sha256
 from hmac import compare_digest
+from urllib.parse import parse_qsl
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
-from .faults import Answer, Received
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
 
 _FORM = re.compile(r"AWS4-HMAC-SHA256 Credential=([^,]+), ?SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -29,10 +31,8 @@ class Signatures:
     region: str = "eu-central-1"
     keys: dict[str, tuple[str, str | None]] = field(default_factory=lambda: {"AKIDEXAMPLE": ("sesame-secret", None)})
     """The secret and the session token of each key."""
-    expired: set[str] = field(default_factory=set)
-    """Keys with an expired session."""
-    ahead: timedelta = timedelta()
-    """The difference between the server's clock and this machine's clock."""
+    expired: set[str] = field(default_factory=set)  # Keys with an expired session
+    ahead: timedelta = timedelta()  # The difference between the server's clock and this machine's clock
     must_sign: frozenset[str] = frozenset({"host", "x-amz-date", "x-amz-content-sha256"})
     """Headers that each signature must cover."""
     accepted: list[frozenset[str]] = field(default_factory=list)
@@ -102,3 +102,44 @@ class Signatures:
 
 def _lower(request: Received) -> Mapping[str, str]:
     return {name.lower(): value for name, value in request.headers.items()}
+
+
+_RESULT = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey><SessionToken>{token}</SessionToken>
+<Expiration>{until:%Y-%m-%dT%H:%M:%SZ}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+
+
+class FakeSts(FakeServer):
+    """Issues `ASIAROLE1`, `ASIAROLE2` and so on, which its service then accepts."""
+
+    def __init__(self, signatures: Signatures, service: Signatures) -> None:
+        """Creates it.
+
+        Args:
+            signatures: The keys that may assume a role.
+            service: The service that accepts the roles' keys.
+        """
+        super().__init__()
+        self._signatures = signatures
+        self._service = service
+        self.roles: list[Mapping[str, str]] = []  # The arguments of each accepted call
+
+    def error(self, status: int) -> Answer:
+        return _sts_error("AccessDenied" if status == 403 else "InternalFailure", status)
+
+    def handle(self, request: Received) -> Answer:
+        if self._signatures.refusal(request) is not None:
+            return _sts_error("SignatureDoesNotMatch", 403)
+        parameters = dict(parse_qsl(request.body.decode()))
+        self.roles.append(parameters)
+        key = f"ASIAROLE{len(self.roles)}"
+        secret, token = f"sesame-secret-{len(self.roles)}", f"sesame-token-{len(self.roles)}"
+        self._service.keys[key] = (secret, token)
+        until = datetime.now(UTC) + timedelta(seconds=int(parameters["DurationSeconds"]))
+        xml = _RESULT.format(key=key, secret=secret, token=token, until=until)
+        return Answer(200, xml.encode(), {"Content-Type": "text/xml"})
+
+
+def _sts_error(code: str, status: int) -> Answer:
+    xml = f"<ErrorResponse><Error><Code>{code}</Code><Message>on demand</Message></Error></ErrorResponse>"
+    return Answer(status, xml.encode(), {"Content-Type": "text/xml"})

@@ -86,10 +86,8 @@ class Script(Server):
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []
-        self.requested = asyncio.Event()
-        """Set when the first request has arrived."""
-        self.ended = asyncio.Event()
-        """Set when a client has closed a connection whose response is incomplete."""
+        self.requested = asyncio.Event()  # Set when the first request has arrived
+        self.ended = asyncio.Event()  # Set when a client has closed a connection whose response is incomplete
 
     @property
     def lines(self) -> list[str]:
@@ -97,7 +95,6 @@ class Script(Server):
         return [request.split(b"\r\n", 1)[0].decode("latin-1") for request in self.requests]
 
     def header(self, name: str, request: int = -1) -> list[str]:
-        """Returns all values of a header of a request, by default the last one."""
         head = self.requests[request].split(b"\r\n\r\n", 1)[0].decode("latin-1")
         pairs = [line.split(": ", 1) for line in head.split("\r\n")[1:]]
         return [value for key, value in pairs if key.lower() == name.lower()]
@@ -149,7 +146,6 @@ class Forwarder(Server):
 
 
 async def read_request(reader: StreamReader) -> bytes:
-    """Returns one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n"):
@@ -160,8 +156,7 @@ async def read_request(reader: StreamReader) -> bytes:
 
 def reset(writer: StreamWriter) -> None:
     """Ends the connection with RST, which clients see as a reset and not as an end."""
-    wire = writer.get_extra_info("socket")
-    wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

@@ -4,25 +4,90 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
 import threading
 from abc import abstractmethod
 from asyncio import StreamReader, StreamWriter
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .server import ThreadedServer
-from .sockets import reset
-from .thrift_calls import Call, Ending, HangUp, Rewrite, When, WireFault
-from .thrift_sasl import log_in
-from .thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, Struct, frame, read_message
+from tests.fakes.server import Rule, ThreadedServer
+from tests.fakes.sockets import reset
+from tests.fakes.thrift_wire import EXCEPTION, REPLY, Message, NotThriftError, Struct, frame, read_message
+
+When = Literal["before", "after", "middle"]
+"""Whether a fault occurs before the call is performed, after it, or after half of the reply was sent."""
+Ending = Literal["keep", "close", "reset"]  # The end of the connection after a fault
+Rewrite = Callable[[Message], Message | bytes | None]  # Returns the bytes to send instead of a reply; None for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as it was received."""
+
+    method: str
+    arguments: Struct  # By number
+    sequence: int
+    connection: int  # The number of the connection, from 1 in the order of opening
+
+    def __str__(self) -> str:
+        return f"{self.method} {dict(self.arguments)}"
+
+
+class HangUp(Exception):
+    """The server closes the connection without a reply, as servers do after unexpected errors."""
+
+
+@dataclass(slots=True)
+class WireFault(Rule):
+    """Sends bytes other than the server's own reply."""
+
+    when: When
+    rewrite: Rewrite
+    ending: Ending = "keep"
+
+
+START, OK, BAD, ERROR, COMPLETE = 1, 2, 3, 4, 5  # The kinds of messages of the negotiation
+
+
+def sasl_message(status: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">BI", status, len(payload)) + payload
+
+
+async def log_in(reader: StreamReader, writer: StreamWriter, account: tuple[str, str]) -> None:
+    """Accepts a client with the account's user and password; otherwise sends the reason and raises EOFError. All later
+    messages are in frames."""
+    refusal = await _login_refusal(reader, account)
+    writer.write(sasl_message(BAD, refusal) if refusal else sasl_message(COMPLETE))
+    await writer.drain()
+    if refusal:
+        writer.close()
+        await writer.wait_closed()
+        raise EOFError(refusal)
+
+
+async def _login_refusal(reader: StreamReader, account: tuple[str, str]) -> bytes:
+    status, mechanism = await _read_sasl(reader)
+    if status != START:
+        return b"Expecting START status, received %d" % status
+    if mechanism != b"PLAIN":
+        return b"Unsupported mechanism type " + mechanism
+    _, response = await _read_sasl(reader)
+    expected = "\0".join(("", *account)).encode()
+    return b"" if response == expected else b"Error validating the login"
+
+
+async def _read_sasl(reader: StreamReader) -> tuple[int, bytes]:
+    status, size = struct.unpack(">BI", await reader.readexactly(5))
+    if not START <= status <= COMPLETE or size > 1 << 20:
+        raise EOFError("no message of a SASL negotiation")
+    return status, await reader.readexactly(size)
 
 
 class ThriftServer(ThreadedServer[WireFault]):
-    """A Thrift server with recorded calls. The calls of one connection are performed in their order.
-
-    `match` is a regular expression for the method's name, a blank, and the arguments by number:
-    `"^get_table_req .*'t1'"`.
-    """
+    """A Thrift server with recorded calls. The calls of one connection are performed in their order. `match` is a
+    regular expression for the method's name, a blank, and the arguments by number: `"^get_table_req .*'t1'"`."""
 
     def __init__(
         self, *, framed: bool = False, plain_sasl: tuple[str, str] | None = None, tls: ssl.SSLContext | None = None
@@ -104,7 +169,6 @@ class ThriftServer(ThreadedServer[WireFault]):
         self._add(match, times, "after", lambda reply: replace(reply, sequence=reply.sequence + 1))
 
     def reply_wrong_name(self, match: str = "", *, name: str = "other", times: int | None = 1) -> None:
-        """Replies with the name of another method."""
         self._add(match, times, "after", lambda reply: replace(reply, name=name))
 
     def garbage(self, data: bytes, *, match: str = "", times: int | None = 1) -> None:

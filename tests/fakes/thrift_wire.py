@@ -9,15 +9,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CALL, REPLY, EXCEPTION = 1, 2, 3
-"""The kinds of messages."""
+CALL, REPLY, EXCEPTION = 1, 2, 3  # The kinds of messages
 BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 """The types of values."""
 _STRICT = 0x8001
 _NUMBERS = {BOOL: ">?", BYTE: ">b", DOUBLE: ">d", I16: ">h", I32: ">i", I64: ">q"}
-
-Reading = Generator[int, bytes, Any]
-"""Yields the number of bytes to read next, receives them, and returns a value."""
+Reading = Generator[int, bytes, Any]  # Yields the number of bytes to read next, receives them, and returns a value
 
 
 class NotThriftError(Exception):
@@ -46,16 +43,13 @@ class Message:
     body: Struct = field(default_factory=Struct)
 
     def encoded(self) -> bytes:
-        """Returns the message as bytes, without a frame."""
         name = self.name.encode()
-        head = struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence)
-        out = bytearray(head)
+        out = bytearray(struct.pack(f">HHi{len(name)}si", _STRICT, self.kind, len(name), name, self.sequence))
         _write_struct(out, self.body)
         return bytes(out)
 
 
 def message() -> Reading:
-    """Reads one message."""
     strict, kind = struct.unpack(">HH", (yield 4))
     if strict != _STRICT:
         raise NotThriftError("Missing version in readMessageBegin, old client?")
@@ -66,7 +60,6 @@ def message() -> Reading:
 
 
 def decoded(data: bytes) -> Message:
-    """Returns the message in these bytes."""
     reading, at = message(), 0
     size = next(reading)
     try:

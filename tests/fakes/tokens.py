@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from urllib.parse import parse_qsl
 
-from .faults import Answer, Received
-from .http import FakeServer
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
 class Tokens:
-    """Accepts one fixed token and the issued ones, until they expire.
-
-    With neither a fixed token nor a client, nothing is checked and all clients get tokens.
-    """
+    """Accepts one fixed token and the issued ones, until they expire. With neither a fixed token nor a client, nothing
+    is checked and all clients get tokens."""
 
     def __init__(
         self,
@@ -33,10 +31,8 @@ class Tokens:
             subjects: Tokens of others that are exchanged for its own; a client's secret is then not required.
             refreshes: Whether each token comes with a refresh token, which is good for one use.
         """
-        self.subjects = set(subjects)
-        """Tokens of other issuers that are exchanged for its own."""
-        self.forms: list[dict[str, str]] = []
-        """The form of each request for a token."""
+        self.subjects = set(subjects)  # Tokens of other issuers that are exchanged for its own
+        self.forms: list[dict[str, str]] = []  # The form of each request for a token
         self._refreshes = refreshes
         self._refresh_tokens: set[str] = set()
         self._client = client
@@ -45,10 +41,8 @@ class Tokens:
         self._checks = fixed is not None or client is not None
         self._good = set() if fixed is None else {fixed}
         self._expired: set[str] = set()
-        self.requests = 0
-        """The number of requests for tokens, including refused ones."""
-        self.scopes: list[str | None] = []
-        """The scope of each request for a token; None for requests without one."""
+        self.requests = 0  # The number of requests for tokens, including refused ones
+        self.scopes: list[str | None] = []  # The scope of each request for a token; None for requests without one
 
     def expire(self) -> None:
         """Makes all tokens known so far invalid."""

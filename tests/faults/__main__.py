@@ -1,7 +1,5 @@
-"""Writes the tables of the documentation, or prints the reports of trials as JSON, one per line.
-
-`python -m tests.faults page`, or `python -m tests.faults iceberg glue`; without names, on all catalogs.
-"""
+"""Writes the tables of the documentation, or prints the reports of trials as JSON, one per line. `python -m
+tests.faults page`, or `python -m tests.faults iceberg glue`; without names, on all catalogs."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from dataclasses import asdict
 
 from tests.documentation.pages import PAGES
 from tests.faults.catalogs import ALL
-from tests.faults.page import PAGE, render
-from tests.faults.trial import run_trial
+from tests.faults.trial import PAGE, render, run_trial
 
 parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
 parser.add_argument("names", nargs="*", choices=[*ALL, "page"], default=list(ALL))

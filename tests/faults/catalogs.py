@@ -30,8 +30,7 @@ from tests.fakes.sockets import http
 from tests.fakes.unity import FakeUnity
 from tests.faults.proxy import AwsWire, HttpWire, ThriftWire, Wire
 
-SECRET = "sEcReT-4711"
-"""A part of every secret in the properties."""
+SECRET = "sEcReT-4711"  # A part of every secret in the properties
 
 UNREACHABLE = {
     "storage.region": "us-east-1",
@@ -46,8 +45,6 @@ FINE, FAULTY = "fine", "faulty"
 
 FINE_TABLES = (*(f"t{i}" for i in range(4)), *(f"good{i:02}" for i in range(12)))
 FAULTY_TABLES = tuple(f"odd{i}" for i in range(8))
-
-
 _HTTP_WIRE = HttpWire()
 
 
@@ -55,18 +52,14 @@ _HTTP_WIRE = HttpWire()
 class Kind:
     """What the tests know about the API of a catalog."""
 
-    open: Callable[[ExitStack, Path], str]
-    """Starts a fake, and returns its address."""
+    open: Callable[[ExitStack, Path], str]  # Starts a fake, and returns its address
     write: str
     """A pattern for the requests of declarations: method and target, an action of Glue, or a method of Thrift."""
-    listing: str = r"GET \S+/(generic-)?tables(\?\S*)?$"
-    """A pattern for the requests of a page of tables."""
-    aside: str = r"^$"
-    """A pattern for the requests that are not about tables; they get no faults."""
+    listing: str = r"GET \S+/(generic-)?tables(\?\S*)?$"  # A pattern for the requests of a page of tables
+    aside: str = r"^$"  # A pattern for the requests that are not about tables; they get no faults
     page: Callable[[Sequence[str], object], Any] = lambda names, token: None
     """Returns a page of tables in JSON, with a page token."""
-    levels: tuple[str, ...] = ()
-    """The levels above the namespace of a table."""
+    levels: tuple[str, ...] = ()  # The levels above the namespace of a table
     ambiguous: type[LanceNamespaceError] | None = None
     """The error of a declaration after which the client looks up whether the table exists; None means no such error."""
     wire: Wire = _HTTP_WIRE
@@ -144,12 +137,8 @@ _KINDS: Mapping[str, Kind] = {
     ),
 }
 
-HTTP = ("iceberg", "polaris", "unity", "rest")
-"""The catalogs with JSON over HTTP, which have expectations."""
-
-CATALOGS = (*HTTP, "glue", "hive3")
-"""The catalogs with expectations."""
-
+HTTP = ("iceberg", "polaris", "unity", "rest")  # The catalogs with JSON over HTTP, which have expectations
+CATALOGS = (*HTTP, "glue", "hive3")  # The catalogs with expectations
 ALL = (*CATALOGS, "lakekeeper")
 """All catalogs; Lakekeeper's client is that of Polaris, so that its outcomes are only compared with its state."""
 
@@ -184,7 +173,6 @@ class Catalog:
         self._numbers = count()
 
     def id(self, name: str, namespace: str = FINE) -> TableId:
-        """Returns the id of a table."""
         return TableId([*self._kind.levels, namespace, name])
 
     def new(self) -> TableId:
@@ -192,11 +180,9 @@ class Catalog:
         return self.id(f"new{next(self._numbers)}")
 
     def place(self, id: TableId) -> str:
-        """Returns the location of a table."""
         return f"{self._base}/{id.parent.name}/{id.name}"
 
     def is_write(self, request: bytes) -> bool:
-        """Returns whether a request is a declaration."""
         return re.search(self._kind.write, self.wire.label(request)) is not None
 
     def is_listing(self, request: bytes) -> bool:

@@ -149,8 +149,7 @@ def _aws(code: str, status: int, message: str, error: type[LanceNamespaceError],
     return Fault(f"{code}, HTTP {status}", act, ("glue",), expected, forwards=then not in ("again", "never"))
 
 
-AWS: Sequence[Fault] = tuple(_aws(*code) for code in _CODES)
-"""Errors of AWS."""
+AWS: Sequence[Fault] = tuple(_aws(*code) for code in _CODES)  # Errors of AWS
 
 
 def _status(code: int, line: bytes = b"", end: End = "keep") -> Fault:

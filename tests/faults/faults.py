@@ -13,30 +13,14 @@ from unittest.mock import patch
 from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError
 
 from tests.fakes.certificates import LONG_AGO, authority
+from tests.faults import proxy
 from tests.faults.catalogs import ALL, HTTP
-from tests.faults.proxy import (
-    PATIENCE,
-    Act,
-    End,
-    Exchange,
-    FixedResponseServer,
-    always,
-    change,
-    let_client_read,
-    respond,
-    respond_later,
-    respond_with_next,
-)
 
-LIMIT = 65536
-"""The value of `max_response_bytes` in the tests."""
-
+LIMIT = 65536  # The value of `max_response_bytes` in the tests
 Then = Literal["again", "reads", "never", "doubt", "void"]
-"""Which calls are retried.
-
-`again`: all calls, because they had no effect. `reads`: only reads. `never`: none, and a change had no effect. `doubt`:
-none, and it is unknown whether a change took effect. `void`: none, because the response is correct for a change.
-"""
+"""Which calls are retried. `again`: all calls, because they had no effect. `reads`: only reads. `never`: none, and a
+change had no effect. `doubt`: none, and it is unknown whether a change took effect. `void`: none, because the response
+is correct for a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,50 +28,38 @@ class Expected:
     """The error that users get."""
 
     error: type[LanceNamespaceError]
-    message: str
-    """A part of the message."""
+    message: str  # A part of the message
     then: Then
-    declares: type[LanceNamespaceError] | None = None
-    """The error of a declaration; None if it is the same."""
+    declares: type[LanceNamespaceError] | None = None  # The error of a declaration; None if it is the same
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a server or a connection.
-
-    The trial compares the outcomes of each fault with the state of the catalog. A fault with expectations is also
-    tested for its error, its retries and its place in the documentation.
-    """
+    """A fault of a server or a connection. The trial compares the outcomes of each fault with the state of the catalog.
+    A fault with expectations is also tested for its error, its retries and its place in the documentation."""
 
     name: str
-    act: Act
-    on: Sequence[str] = ALL
-    """The catalogs that it is injected into."""
+    act: proxy.Act
+    on: Sequence[str] = ALL  # The catalogs that it is injected into
     expected: Mapping[str, Expected | None] | None = None
     """The expected error by catalog; None if the response is usable in spite of the fault."""
-    forwards: bool = True
-    """Whether the request is forwarded to the catalog."""
-    greets: bytes = b""
-    """Bytes to send on each new connection before any request."""
-    lists: bool = True
-    """Whether a listing with the fault has the same outcome as a describe."""
+    forwards: bool = True  # Whether the request is forwarded to the catalog
+    greets: bytes = b""  # Bytes to send on each new connection before any request
+    lists: bool = True  # Whether a listing with the fault has the same outcome as a describe
 
     def error(self, impl: str) -> Expected:
-        """Returns the expected error for a catalog."""
         expected = (self.expected or {})[impl]
         assert expected is not None, self.name
         return expected
 
 
-OVER_HTTP = tuple(impl for impl in ALL if impl != "hive3")
-"""The catalogs over HTTP, with Glue."""
-
+OVER_HTTP = tuple(impl for impl in ALL if impl != "hive3")  # The catalogs over HTTP, with Glue
 NAMED = tuple(impl for impl in ALL if impl not in ("iceberg", "rest"))
 """The catalogs whose descriptions contain the name of the table."""
 
 
 def fault(
-    name: str, act: Act, http: Expected | None, *, hive: bool = False, lists: bool = True, **own: Expected | None
+    name: str, act: proxy.Act, http: Expected | None, *, hive: bool = False, lists: bool = True, **own: Expected | None
 ) -> Fault:
     """Returns a fault of all HTTP catalogs and Glue; `own` has the outcomes that differ from `http`, by catalog."""
     expected = {impl: own.get(impl, http) for impl in (*HTTP, "glue", *(["hive3"] if hive else []))}
@@ -112,55 +84,55 @@ def _half(right: bytes) -> bytes:
     return right[: len(right) // 2]
 
 
-def _whole(exchange: Exchange) -> bytes:
+def _whole(exchange: proxy.Exchange) -> bytes:
     return exchange.response
 
 
-def _previous(exchange: Exchange) -> bytes:
+def _previous(exchange: proxy.Exchange) -> bytes:
     return exchange.previous
 
 
-def _noise(exchange: Exchange) -> bytes:
+def _noise(exchange: proxy.Exchange) -> bytes:
     return b"\x8f\xfe noise"
 
 
 BROKEN_ON_ANY_WIRE: Sequence[Fault] = (
-    fault("closed before the response", change(_nothing, "close"), LOST, hive=True),
-    fault("reset before the response", change(_nothing, "reset"), LOST, hive=True),
-    fault("reset within the headers", change(lambda right: right[:9], "reset"), LOST, hive=True),
-    fault("reset within the body", change(lambda right: right[:-9], "reset"), LOST, hive=True),
-    fault("reset after the response", change(_same, "reset"), None, hive=True),
-    fault("closed within the response", change(_half, "close"), LOST, hive=True),
-    fault("no response", change(_nothing, "hang"), SILENT, hive=True),
-    fault("a response that stops", change(_half, "hang"), SILENT, hive=True),
-    fault("a response that is sent slowly, byte by byte", change(_same, "drip"), SILENT, hive=True),
+    fault("closed before the response", proxy.change(_nothing, "close"), LOST, hive=True),
+    fault("reset before the response", proxy.change(_nothing, "reset"), LOST, hive=True),
+    fault("reset within the headers", proxy.change(lambda right: right[:9], "reset"), LOST, hive=True),
+    fault("reset within the body", proxy.change(lambda right: right[:-9], "reset"), LOST, hive=True),
+    fault("reset after the response", proxy.change(_same, "reset"), None, hive=True),
+    fault("closed within the response", proxy.change(_half, "close"), LOST, hive=True),
+    fault("no response", proxy.change(_nothing, "hang"), SILENT, hive=True),
+    fault("a response that stops", proxy.change(_half, "hang"), SILENT, hive=True),
+    fault("a response that is sent slowly, byte by byte", proxy.change(_same, "drip"), SILENT, hive=True),
 )
 """Incomplete responses of any wire, with expectations."""
 
 
-async def _bytewise(exchange: Exchange) -> bool:
+async def _bytewise(exchange: proxy.Exchange) -> bool:
     for at in range(len(exchange.response)):
         exchange.writer.write(exchange.response[at : at + 1])
         await asyncio.sleep(0)
     return True
 
 
-async def _in_halves(exchange: Exchange) -> bool:
+async def _in_halves(exchange: proxy.Exchange) -> bool:
     first = _half(exchange.response)
     await exchange.send(first)
-    await let_client_read()
+    await proxy.let_client_read()
     await exchange.send(exchange.response[len(first) :])
     return True
 
 
-async def _late(exchange: Exchange) -> bool:
-    await exchange.pass_time(PATIENCE / 5)
+async def _late(exchange: proxy.Exchange) -> bool:
+    await exchange.pass_time(proxy.PATIENCE / 5)
     await exchange.send(exchange.response)
     return True
 
 
-def _in_one(more: Callable[[Exchange], bytes]) -> Act:
-    return respond(lambda exchange: exchange.response + more(exchange))
+def _in_one(more: Callable[[proxy.Exchange], bytes]) -> proxy.Act:
+    return proxy.respond(lambda exchange: exchange.response + more(exchange))
 
 
 _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
@@ -170,7 +142,7 @@ _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
     "within the response": _half,
     "before the last byte": lambda right: right[:-1],
 }
-_ENDS: Mapping[End, str] = {"close": "closed", "reset": "reset", "shut": "half closed", "hang": "silent"}
+_ENDS: Mapping[proxy.End, str] = {"close": "closed", "reset": "reset", "shut": "half closed", "hang": "silent"}
 _WITH_EXPECTATIONS = {
     *(("before the response", end) for end in ("close", "reset", "hang")),
     *(("within the response", end) for end in ("close", "hang")),
@@ -178,45 +150,44 @@ _WITH_EXPECTATIONS = {
 
 ON_ANY_WIRE: Sequence[Fault] = (
     *(
-        Fault(f"{how} {name}", change(part, end))
+        Fault(f"{how} {name}", proxy.change(part, end))
         for name, part in _PARTS.items()
         for end, how in _ENDS.items()
         if (name, end) not in _WITH_EXPECTATIONS
     ),
-    Fault("closed after the response", change(_same, "close")),
-    Fault("half closed after the response", change(_same, "shut")),
-    Fault("the request lost, the connection closed", always(b"", "close"), forwards=False),
-    Fault("the request lost, the connection reset", always(b"", "reset"), forwards=False),
-    Fault("the request lost, no response", always(b"", "hang"), forwards=False),
+    Fault("closed after the response", proxy.change(_same, "close")),
+    Fault("half closed after the response", proxy.change(_same, "shut")),
+    Fault("the request lost, the connection closed", proxy.always(b"", "close"), forwards=False),
+    Fault("the request lost, the connection reset", proxy.always(b"", "reset"), forwards=False),
+    Fault("the request lost, no response", proxy.always(b"", "hang"), forwards=False),
     Fault("a byte at a time", _bytewise),
     Fault("in two halves", _in_halves),
     Fault("late", _late),
-    Fault("zeros before the response", change(lambda right: bytes(9) + right)),
-    Fault("noise before the response", respond(lambda exchange: _noise(exchange) + exchange.response)),
+    Fault("zeros before the response", proxy.change(lambda right: bytes(9) + right)),
+    Fault("noise before the response", proxy.respond(lambda exchange: _noise(exchange) + exchange.response)),
     Fault("noise after the response", _in_one(_noise)),
-    Fault("noise later", respond_later(_noise)),
+    Fault("noise later", proxy.respond_later(_noise)),
     Fault("the response twice at once", _in_one(_whole)),
-    Fault("the response again, later", respond_later(_whole)),
-    Fault("the response again and again, later", respond_later(lambda exchange: 50 * exchange.response)),
-    Fault("half of the response again, later", respond_later(lambda exchange: _half(exchange.response))),
+    Fault("the response again, later", proxy.respond_later(_whole)),
+    Fault("the response again and again, later", proxy.respond_later(lambda exchange: 50 * exchange.response)),
+    Fault("half of the response again, later", proxy.respond_later(lambda exchange: _half(exchange.response))),
     Fault("the previous response after it", _in_one(_previous)),
-    Fault("the previous response later", respond_later(_previous)),
+    Fault("the previous response later", proxy.respond_later(_previous)),
     Fault("a byte of another response after it", _in_one(lambda exchange: exchange.response[:1])),
-    Fault("the previous response before it", respond(lambda exchange: exchange.previous + exchange.response)),
+    Fault("the previous response before it", proxy.respond(lambda exchange: exchange.previous + exchange.response)),
     # What comes after the next request was written is told by the names in it, or not at all.
-    Fault("the response again, with the next request", respond_with_next(_whole), NAMED),
-    Fault("the previous response instead", respond(_previous), NAMED),
-    Fault("the request itself", respond(lambda exchange: exchange.request)),
-    Fault("an alert of TLS", always(b"\x15\x03\x03\x00\x02\x02\x28", "close")),
-    Fault("a handshake of TLS", always(b"\x16\x03\x03\x40\x00" + bytes(99), "hang")),
-    Fault("frames of HTTP/2", always(b"\0\0\x12\4\0\0\0\0\0" + bytes(18), "hang")),
-    Fault("a greeting of SMTP", always(b"220 mail.example.com ESMTP ready\r\n", "hang")),
-    Fault("a banner of SSH", always(b"SSH-2.0-OpenSSH_9.6\r\n", "close")),
+    Fault("the response again, with the next request", proxy.respond_with_next(_whole), NAMED),
+    Fault("the previous response instead", proxy.respond(_previous), NAMED),
+    Fault("the request itself", proxy.respond(lambda exchange: exchange.request)),
+    Fault("an alert of TLS", proxy.always(b"\x15\x03\x03\x00\x02\x02\x28", "close")),
+    Fault("a handshake of TLS", proxy.always(b"\x16\x03\x03\x40\x00" + bytes(99), "hang")),
+    Fault("frames of HTTP/2", proxy.always(b"\0\0\x12\4\0\0\0\0\0" + bytes(18), "hang")),
+    Fault("a greeting of SMTP", proxy.always(b"220 mail.example.com ESMTP ready\r\n", "hang")),
+    Fault("a banner of SSH", proxy.always(b"SSH-2.0-OpenSSH_9.6\r\n", "close")),
 )
 """Other faults of any wire, which the trial tests."""
 
-Place = Callable[[], AbstractAsyncContextManager[str]]
-"""Provides a URL at which no call can be sent."""
+Place = Callable[[], AbstractAsyncContextManager[str]]  # Provides a URL at which no call can be sent
 
 
 @asynccontextmanager
@@ -251,7 +222,7 @@ def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
     @asynccontextmanager
     async def place() -> AsyncIterator[str]:
         context = authority(who).server(host, until=LONG_AGO if is_expired else None)
-        async with FixedResponseServer(tls=context) as server:
+        async with proxy.FixedResponseServer(tls=context) as server:
             yield server.url
             assert not server.received
 
@@ -261,7 +232,7 @@ def _tls(who: str, host: str, *, is_expired: bool = False) -> Place:
 def _no_tls(response: bytes) -> Place:
     @asynccontextmanager
     async def place() -> AsyncIterator[str]:
-        async with FixedResponseServer(response) as server:
+        async with proxy.FixedResponseServer(response) as server:
             yield f"https://127.0.0.1:{server.port}"
 
     return place
@@ -272,8 +243,7 @@ class Unreachable:
     """An address without a usable server: no call can be sent."""
 
     place: Place
-    messages: Mapping[str, str]
-    """A part of the error message, by catalog; the empty key is for all others."""
+    messages: Mapping[str, str]  # A part of the error message, by catalog; the empty key is for all others
     connect_timeout: str = "4s"
     then: Then = "again"
 

@@ -8,14 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import lance_namespace as spec
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    ListTablesRequest,
-)
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, TableId
@@ -23,9 +17,8 @@ from lance_ns_async.errors import PHRASES
 from tests.faults.catalogs import HTTP, SECRET, Catalog, open_catalog, properties
 from tests.faults.error_responses import AWS, ERROR_FORMS, OTHER_STATUSES, STATUSES, WAITS
 from tests.faults.faults import BROKEN_ON_ANY_WIRE, LIMIT, ON_ANY_WIRE, Expected, Fault, Then
-from tests.faults.http_faults import BROKEN, FRAMES, UNUSUAL, WRONG_FORMATS
+from tests.faults.http_faults import BROKEN, FRAMES, OTHER_THRIFT, THRIFT, UNUSUAL, WRONG_FORMATS
 from tests.faults.proxy import PATIENCE, Proxy
-from tests.faults.thrift_faults import OTHER_THRIFT, THRIFT
 from tests.support import budget
 
 T = TypeVar("T")
@@ -53,11 +46,10 @@ CASES = [(fault, impl) for fault in FAULTS for impl in fault.expected or ()]
 
 
 def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> pytest.MarkDecorator:
-    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults.
-
-    The catalogs over HTTP share a transport: the usual run has one of them for each expectation of a fault. With
-    `one_of_each`, it has one fault of each expectation for each transport: for tests of what happens after the error.
-    """
+    """Parametrizes a test by faults with one of these `then`, for each catalog; `right` adds the harmless faults. The
+    catalogs over HTTP share a transport: the usual run has one of them for each expectation of a fault. With
+    `one_of_each`, it has one fault of each expectation for each transport: for tests of what happens after the
+    error."""
     result, usual = [], set()
     for fault, impl in CASES:
         expected = (fault.expected or {})[impl]
@@ -70,14 +62,8 @@ def for_faults(*then: Then, right: bool = False, one_of_each: bool = False) -> p
 
 
 ANY: Sequence[Then] = ("again", "reads", "never", "doubt", "void")
-
-ATTEMPTS = 3
-"""Maximum number of attempts of a call in the tests."""
-
-_TIMEOUT = 60.0
-"""Maximum seconds of an operation, including the simulated time of the proxy."""
-
-_DOUBT = "whether it took effect is unknown"
+ATTEMPTS = 3  # Maximum number of attempts of a call in the tests
+_TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 
 
 @asynccontextmanager
@@ -106,8 +92,7 @@ async def connect(
 
 
 def _of_server(task: asyncio.Task[Any]) -> bool:
-    names = ("Server._met", "_accept_connection2", "Wire.request")
-    return any(name in repr(task.get_coro()) for name in names)
+    return any(name in repr(task.get_coro()) for name in ("Server._met", "_accept_connection2", "Wire.request"))
 
 
 @asynccontextmanager
@@ -127,7 +112,7 @@ async def connect_by_proxy(
     async def remove() -> None:
         if undo is not None:
             async with AsyncNamespace.connect(impl, properties(impl, catalog.url)) as direct:
-                await direct.deregister_table(DeregisterTableRequest(id=list(undo)))
+                await direct.deregister_table(spec.DeregisterTableRequest(id=list(undo)))
 
     async with Proxy(catalog) as proxy, connect(catalog, proxy.url, repeats=repeats, more=more) as ns:
         proxy.inject(fault, only=only, times=times, undo=None if undo is None else remove)
@@ -146,8 +131,7 @@ async def outcome(work: Awaitable[T]) -> T | LanceNamespaceError:
 
 def check_text(error: LanceNamespaceError) -> None:
     """Asserts that an error contains no secret and has a limited length."""
-    text = "".join(traceback.format_exception(error))
-    assert SECRET not in text
+    assert SECRET not in "".join(traceback.format_exception(error))
     assert len(str(error)) < 1500, error
 
 
@@ -161,21 +145,19 @@ def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
 
 def in_doubt(error: object) -> bool:
     """Returns whether an error says that it is unknown whether a change took effect."""
-    return _DOUBT in str(error)
+    return "whether it took effect is unknown" in str(error)
 
 
 async def describe(ns: AsyncNamespace, id: TableId) -> str | LanceNamespaceError:
-    """Returns the location of a table, or the error."""
-    result = await outcome(ns.describe_table(DescribeTableRequest(id=list(id))))
+    result = await outcome(ns.describe_table(spec.DescribeTableRequest(id=list(id))))
     return result if isinstance(result, LanceNamespaceError) else str(result.location)
 
 
 async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNamespaceError:
-    """Returns the names of the tables in the namespace of a table, or the error."""
-    result = await outcome(ns.list_tables(ListTablesRequest(id=list(id.parent))))
+    result = await outcome(ns.list_tables(spec.ListTablesRequest(id=list(id.parent))))
     return result if isinstance(result, LanceNamespaceError) else result.tables
 
 
-async def declare(ns: AsyncNamespace, id: TableId, location: str) -> DeclareTableResponse | LanceNamespaceError:
+async def declare(ns: AsyncNamespace, id: TableId, location: str) -> spec.DeclareTableResponse | LanceNamespaceError:
     """Declares a table; returns the response or the error."""
-    return await outcome(ns.declare_table(DeclareTableRequest(id=list(id), location=location)))
+    return await outcome(ns.declare_table(spec.DeclareTableRequest(id=list(id), location=location)))

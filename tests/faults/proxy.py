@@ -21,18 +21,12 @@ if TYPE_CHECKING:
     from tests.faults.catalogs import Catalog
     from tests.faults.faults import Fault
 
-PATIENCE = 5
-"""Maximum seconds of an attempt."""
-
+PATIENCE = 5  # Maximum seconds of an attempt
 _QUIET, _LONG = 30, 5000
 """Iterations of the event loop without work after which a proxy is idle, and the maximum number to wait for that."""
 
-_TURNS = 20
-"""Iterations of the event loop after which the client has read all data."""
-
-_CLOSE_TIMEOUT = 30.0
-"""Seconds until all connections of a closed client must be closed."""
-
+_TURNS = 20  # Iterations of the event loop after which the client has read all data
+_CLOSE_TIMEOUT = 30.0  # Seconds until all connections of a closed client must be closed
 End = Literal["keep", "close", "reset", "hang", "shut", "drip"]
 """The end of a response: the connection stays open, is closed or reset, is silent or half closed, or is slow."""
 
@@ -42,24 +36,18 @@ class Exchange:
     """A request, its responses, and the connection of the client."""
 
     request: bytes
-    response: bytes
-    """The response of the catalog; empty if the request was not forwarded."""
-    previous: bytes
-    """The response to the previous request, on any connection."""
+    response: bytes  # The response of the catalog; empty if the request was not forwarded
+    previous: bytes  # The response to the previous request, on any connection
     reader: StreamReader
     writer: StreamWriter
-    pass_time: Callable[[float], Awaitable[None]]
-    """Moves the clock when no request is at the catalog."""
+    pass_time: Callable[[float], Awaitable[None]]  # Moves the clock when no request is at the catalog
 
     async def send(self, data: bytes) -> None:
-        """Sends bytes to the client."""
         self.writer.write(data)
         await self.writer.drain()
 
 
-Act = Callable[[Exchange], Awaitable[bool]]
-"""Responds to a request; returns whether the connection stays open."""
-
+Act = Callable[[Exchange], Awaitable[bool]]  # Responds to a request; returns whether the connection stays open
 Respond = Callable[[Exchange], bytes]
 
 
@@ -107,10 +95,8 @@ def always(response: bytes, end: End = "keep") -> Act:
 
 
 def respond_later(response: Respond) -> Act:
-    """Sends the correct response, and more bytes after the client has read it.
-
-    A client may already have sent its next request then. `respond_with_next` injects what follows that.
-    """
+    """Sends the correct response, and more bytes after the client has read it. A client may already have sent its next
+    request then. `respond_with_next` injects what follows that."""
 
     async def act(exchange: Exchange) -> bool:
         await exchange.send(exchange.response)
@@ -137,7 +123,6 @@ def respond_with_next(response: Respond, first: Respond = lambda exchange: excha
 
 
 async def let_client_read() -> None:
-    """Lets the client read all data."""
     for _ in range(_TURNS):
         await asyncio.sleep(0)
 
@@ -249,7 +234,6 @@ class Proxy(Server):
 
     @property
     def table_requests(self) -> list[bytes]:
-        """The requests about tables."""
         return [request for request in self.requests if not self.catalog.is_aside(request)]
 
     @property
@@ -369,8 +353,7 @@ class FixedResponseServer(Server):
 
     def __init__(self, response: bytes = b"", tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
-        self.received = 0
-        """Number of connections on which bytes were received."""
+        self.received = 0  # Number of connections on which bytes were received
         self._response = response
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:

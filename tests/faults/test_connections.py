@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import struct
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
-from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
+from lance_namespace.errors import InternalError, LanceNamespaceError, ServiceUnavailableError, UnauthenticatedError
 
-from lance_ns_async import BulkResult
+from lance_ns_async import BulkResult, Call
+from tests.documentation.pages import Page
 from tests.fakes.certificates import authority
-from tests.fakes.thrift_sasl import BAD, COMPLETE, ERROR, OK, sasl_message
+from tests.fakes.sockets import Script, http
+from tests.fakes.thrift import BAD, COMPLETE, ERROR, OK, sasl_message
 from tests.fakes.thrift_wire import EXCEPTION, Message
-from tests.faults.catalogs import CATALOGS, SECRET, Catalog
-from tests.faults.faults import PLACES, Unreachable
-from tests.faults.operations import ATTEMPTS, check_text, connect, declare, describe, in_doubt, outcome
-from tests.faults.proxy import FixedResponseServer
-from tests.support.budget import thorough
+from tests.faults.catalogs import ALL, CATALOGS, HTTP, SECRET, Catalog, open_catalog, properties
+from tests.faults.error_responses import answer
+from tests.faults.faults import PLACES, Fault, Unreachable
+from tests.faults.operations import (
+    ATTEMPTS,
+    CASES,
+    check_text,
+    connect,
+    connect_by_proxy,
+    declare,
+    describe,
+    in_doubt,
+    outcome,
+)
+from tests.faults.proxy import FixedResponseServer, Proxy, always
+from tests.faults.trial import PAGE, Report, faults_for, render, run_trial
+from tests.support.budget import rounds, thorough, with_usual
+from tests.support.processes import receive, started
 
 
 def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dict[str, str]:
@@ -27,17 +50,16 @@ def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dic
     return properties
 
 
-_USUAL = ("iceberg", "glue", "hive3")
-"""One catalog of each transport."""
+_USUAL = ("iceberg", "glue", "hive3")  # One catalog of each transport
 
-ALL = [
+ENDINGS = [
     pytest.param(name, impl, id=f"{impl}: {name}", marks=[] if impl in _USUAL else [thorough])
     for name in PLACES
     for impl in CATALOGS
 ]
 
 
-@pytest.mark.parametrize(("name", "impl"), ALL)
+@pytest.mark.parametrize(("name", "impl"), ENDINGS)
 async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: str) -> None:
     catalog, unreachable = Catalog(impl), PLACES[name]
     outcomes: list[str] = []
@@ -54,7 +76,7 @@ async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: st
     assert outcomes == (["refused"] * 2 * ATTEMPTS if again else ["untrusted"] * 2)
 
 
-@pytest.mark.parametrize(("name", "impl"), ALL)
+@pytest.mark.parametrize(("name", "impl"), ENDINGS)
 async def test_each_table_of_a_bulk_describe_gets_the_connection_error(name: str, impl: str) -> None:
     catalog, unreachable = Catalog(impl), PLACES[name]
     ids = [catalog.id(f"t{i}") for i in range(20)]
@@ -95,3 +117,122 @@ async def test_a_failed_login_has_no_effect(response: bytes, error: type[LanceNa
         for result in (await describe(ns, new), await declare(ns, new, catalog.place(new))):
             assert type(result) is error and text in str(result) and not in_doubt(result), repr(result)
             check_text(result)
+
+
+BY_HTTP = with_usual([*HTTP, "glue"], "iceberg", "glue")
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_to_another_host_are_not_followed(impl: str, status: int) -> None:
+    async with Script() as other:
+        fault = Fault("a redirect", answer(status, "", {"Location": f"{other.url}/there"}), forwards=False)
+        async with connect_by_proxy(impl, fault, repeats=2) as (proxy, ns):
+            new = proxy.catalog.new()
+            for result in (await describe(ns, new), await declare(ns, new, proxy.catalog.place(new))):
+                assert isinstance(result, InternalError), repr(result)
+                assert f"redirects are not followed; it points to {other.url}/there" in str(result)
+            assert isinstance(result, LanceNamespaceError) and in_doubt(result)
+            assert proxy.writes == 1
+        assert (other.connections, other.requests) == (0, [])
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+@pytest.mark.parametrize("form", ["page", "text", "error of its own", "kind of error", "cause of an error"])
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_secrets_that_a_server_repeats_are_redacted(
+    impl: str, form: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secrets = " ".join(value for value in properties(impl, "").values() if SECRET in value and "storage" not in value)
+    assert secrets
+    forms = {
+        "page": f"<html><body>You said {secrets}</body></html>",
+        "text": f"You said {secrets}",
+        "error of its own": {
+            "error": {"type": "Odd", "message": f"You said {secrets}"},
+            "error_code": "ODD",
+            "__type": "Odd",
+            "message": f"You said {secrets}",
+        },
+        "kind of error": {
+            "error": {"type": f"Odd {secrets}", "message": "no"},
+            "error_code": f"ODD {secrets}",
+            "__type": f"Odd {secrets}",
+            "message": "no",
+        },
+        "cause of an error": {"__type": "FederationSourceException", "FederationSourceErrorCode": f"Odd {secrets}"},
+    }
+    calls: list[Call] = []
+    async with connect_by_proxy(impl, Fault("secrets", answer(status, forms[form]))) as (proxy, ns):
+        with ns.observe(calls.append):
+            result = await describe(ns, proxy.catalog.id("t0"))
+    assert isinstance(result, LanceNamespaceError)
+    check_text(result)
+    assert SECRET not in caplog.text and calls and SECRET not in repr(calls)
+
+
+async def test_a_secret_that_a_token_endpoint_repeats_is_redacted() -> None:
+    catalog = open_catalog("iceberg")
+    for status in (200, 400, 500):
+        response = http(status, f"You said client_secret=client-{SECRET}")
+        async with Script(*[response] * 9) as tokens, Proxy(catalog) as server:
+            more = {"credential": f"us:client-{SECRET}", "oauth2_server_uri": f"{tokens.url}/token"}
+            async with connect(catalog, server.url, without=["auth_token"], more=more) as ns:
+                result = await describe(ns, catalog.id("t0"))
+            assert isinstance(result, LanceNamespaceError) and not server.requests
+            assert len(tokens.requests) == 1
+
+
+NOWHERE = Fault("nowhere", always(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"))
+
+
+@pytest.mark.parametrize("impl", BY_HTTP)
+async def test_a_redirect_without_location_is_an_error(impl: str) -> None:
+    async with connect_by_proxy(impl, NOWHERE) as (proxy, ns):
+        result = await describe(ns, proxy.catalog.id("t0"))
+    assert isinstance(result, InternalError) and "it points to nowhere" in str(result)
+
+
+_MOST_MB = 64  # Maximum memory for all faults together, with responses of up to 64 KiB
+_TIMEOUT = 300  # Seconds after which the child is ended; it takes about 10
+
+
+def _run(connection: Connection, impl: str, tmp: Path, every: int) -> None:
+    # The process ends without removing its temporary files.
+    tempfile.tempdir = str(tmp)
+    connection.send(asyncio.run(run_trial(impl, every=every)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("impl", with_usual(ALL, "iceberg", "hive3"))
+def test_faults_cause_no_wrong_results_and_no_hangs(
+    impl: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """It runs in a separate process, because the maximum memory of a process is measured."""
+    every = rounds(3, 1)
+    with started(_run, impl, tmp_path, every) as (_, connection):
+        assert connection.poll(_TIMEOUT), f"no report within {_TIMEOUT} s"
+        report: Report = receive(connection)
+    record_property("report", asdict(report))
+    assert report.wrong == [] and report.hangs == []
+    assert report.faults == len(faults_for(impl)[::every]) and report.injected > report.faults
+    assert report.peak_mb < _MOST_MB
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("impl", ALL)
+def test_faults_are_many_and_have_unique_names(impl: str) -> None:
+    names = Counter(fault.name for fault in faults_for(impl))
+    assert len(names) > 80 and max(names.values()) == 1, names.most_common(3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("impl", CATALOGS)
+def test_every_catalog_has_faults_with_expectations(impl: str) -> None:
+    assert sum(result == impl for _, result in CASES) > 20
+
+
+@pytest.mark.long
+def test_the_documentation_is_current() -> None:
+    assert Page(PAGE).text == render(), "run: python -m tests.faults page"

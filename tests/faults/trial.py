@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +23,15 @@ from lance_namespace import (
 from lance_namespace.errors import LanceNamespaceError, TableAlreadyExistsError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.faults.catalogs import Catalog, open_catalog, properties
-from tests.faults.faults import LIMIT, Fault
-from tests.faults.operations import FAULTS, in_doubt
+from tests.documentation.pages import Page
+from tests.faults.catalogs import CATALOGS, HTTP, Catalog, open_catalog, properties
+from tests.faults.faults import LIMIT, PLACES, Expected, Fault
+from tests.faults.operations import FAULTS, GROUPS, in_doubt
 from tests.faults.proxy import PATIENCE, Proxy
+from tests.support.operations import NAMES
 
 T = TypeVar("T")
-
-_TIMEOUT = 60.0
-"""Maximum seconds of an operation, including the simulated time of the proxy."""
-
+_TIMEOUT = 60.0  # Maximum seconds of an operation, including the simulated time of the proxy
 _TABLES = ("t0", "t1", "t2")
 
 
@@ -45,11 +45,9 @@ class Report:
     injected: int = 0
     right: int = 0
     errors: dict[str, int] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-    """Wrong results, and errors that are not those of the spec."""
+    wrong: list[str] = field(default_factory=list)  # Wrong results, and errors that are not those of the spec
     hangs: list[str] = field(default_factory=list)
-    peak_mb: float = 0.0
-    """Memory that the process allocated after the first fault."""
+    peak_mb: float = 0.0  # Memory that the process allocated after the first fault
     seconds: float = 0.0
 
 
@@ -189,7 +187,6 @@ class Trial:
 
 
 def faults_for(impl: str) -> list[Fault]:
-    """Returns the faults for a catalog."""
     return [fault for fault in FAULTS if impl in fault.on]
 
 
@@ -231,3 +228,62 @@ def _most_memory() -> int:
         # The value of getrusage includes the memory of the parent.
         return int(status.read_text().partition("VmHWM:")[2].split()[0])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+PAGE = "faults.md"
+Row = tuple[str, Mapping[str, str]]  # The name of a fault, and its outcome by catalog
+_COLUMNS = (tuple(HTTP), ("glue",), ("hive3",))
+_BLOCK = re.compile(r"(<!-- faults -->\n).*(<!-- /faults -->)", re.DOTALL)
+_THEN = {
+    "again": "retry",
+    "reads": "retry of reads",
+    "never": "no retry",
+    "doubt": "no retry, in doubt",
+    "void": "no retry",
+}
+
+
+def render() -> str:
+    """Returns the page with current tables."""
+    return _BLOCK.sub(lambda result: f"{result[1]}\n{tables()}\n{result[2]}", Page(PAGE).text)
+
+
+def tables() -> str:
+    groups = [("No connection", list(_places())), *((name, list(_rows(faults))) for name, faults in GROUPS)]
+    return "\n\n".join(_table(name, rows) for name, rows in groups)
+
+
+def _places() -> Iterator[Row]:
+    for name, unreachable in PLACES.items():
+        yield name, {impl: _outcome(unreachable.expected(impl)) for impl in CATALOGS}
+
+
+def _rows(faults: Sequence[Fault]) -> Iterator[Row]:
+    for fault in faults:
+        yield fault.name, {impl: _outcome(expected) for impl, expected in (fault.expected or {}).items()}
+
+
+def _table(name: str, rows: Sequence[Row]) -> str:
+    columns = [column for column in _COLUMNS if any(impl in outcomes for _, outcomes in rows for impl in column)]
+    heads = (", ".join(NAMES[impl] for impl in column) for column in columns)
+    lines = [f"## {name}", "", f"| fault | {' | '.join(heads)} |", f"|{'---|' * (len(columns) + 1)}"]
+    for what, outcomes in rows:
+        cells = (_cell({impl: outcomes[impl] for impl in column if impl in outcomes}) for column in columns)
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(outcomes: Mapping[str, str]) -> str:
+    """Returns the outcome of the first catalog, and of those with another outcome."""
+    if not outcomes:
+        return ""
+    usual, *_ = outcomes.values()
+    others = (f"; {NAMES[impl]}: {outcome}" for impl, outcome in outcomes.items() if outcome != usual)
+    return usual + "".join(others)
+
+
+def _outcome(expected: Expected | None) -> str:
+    if expected is None:
+        return "success"
+    name = expected.error.__name__.removesuffix("Error")
+    return f"**{name}**, {_THEN[expected.then]}: {expected.message.strip(' :')}"

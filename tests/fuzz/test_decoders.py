@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,14 +16,52 @@ from lance_ns_async import BulkResult, Table
 from lance_ns_async.model import Id
 from tests.faults.catalogs import SECRET
 from tests.faults.operations import outcome
-from tests.fuzz.answering import Asking, Case, asking
-from tests.fuzz.error_cases import ERRORS
-from tests.fuzz.glue_cases import GLUE
-from tests.fuzz.hive_cases import HIVE, results
-from tests.fuzz.iceberg_cases import ICEBERG, POLARIS
-from tests.fuzz.mutations import bodies, changed, paths
-from tests.fuzz.unity_cases import UNITY
+from tests.fuzz.answering import NO_TOKEN, PLACE, VENDS, Asking, Case, asking, asks, bodies, changed, paths
+from tests.fuzz.http_cases import ICEBERG, ICEBERG_ERROR, POLARIS, UNITY, UNITY_TABLE
+from tests.fuzz.wire_cases import FLAT, GLUE, GLUE_EMPTY, HIVE, results
 from tests.support.budget import examples
+
+ERRORS: Sequence[Case] = (
+    Case("iceberg", "an error", "GET .*/tables/", ICEBERG_ERROR, asks("describe_table", "n", "t0")),
+    Case("iceberg", "an error of a write", "POST", ICEBERG_ERROR, asks("declare_table", "n", "t0", location=PLACE)),
+    Case(
+        "iceberg",
+        "an error of a token",
+        "/oauth/tokens",
+        {"error": "invalid_client", "error_description": "no"},
+        asks("list_tables", "n"),
+        {},
+        {"credential": f"id:{SECRET}"},
+        NO_TOKEN,
+        anew=True,
+    ),
+    Case("polaris", "an error", "GET", ICEBERG_ERROR, asks("describe_table", "c", "n", "t0")),
+    Case(
+        "unity",
+        "an error",
+        "GET",
+        {"error_code": "NOT_FOUND", "message": "Table not found: c.n.t0", "details": []},
+        asks("describe_table", "c", "n", "t0"),
+    ),
+    Case(
+        "unity",
+        "an error of credentials",
+        "POST",
+        {"error_code": "PERMISSION_DENIED", "message": "no"},
+        asks("describe_table", "c", "n", "t0", **VENDS),
+        {"/tables/": UNITY_TABLE},
+        anew=True,
+    ),
+    Case(
+        "glue",
+        "an error",
+        "^GetTable$",
+        {"__type": "EntityNotFoundException", "Message": "no"},
+        asks("describe_table", "n", "t0"),
+        GLUE_EMPTY,
+        FLAT,
+    ),
+)
 
 STATUSES = [400, 401, 403, 404, 405, 406, 409, 418, 422, 429, 500, 501, 502]
 

@@ -2,50 +2,142 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
-from lance_ns_async import NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from lance_ns_async.model import Id
 from tests.contract.site import Site
 from tests.contract.sites import SITES
-from tests.fuzz.faces import Asked, Face
-from tests.fuzz.model import Model
 from tests.support.budget import rounds, with_usual
 
-Where: TypeAlias = int | list[str]
-"""A namespace: an existing one, or names in the home."""
-What: TypeAlias = int | tuple[Where, str]
-"""A table: an existing one, or a name in a namespace."""
+Kept = tuple[str, Mapping[str, str]]  # The location of a table, and its properties
 
+
+@dataclass
+class Model:
+    """Namespaces with their properties, and tables with their locations; the root is created like the others."""
+
+    folds: bool  # Whether names are stored and compared in lower case
+    _namespaces: dict[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
+    _tables: dict[TableId, Kept] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+
+    def key(self, id: Id) -> Id:
+        return type(id)(name.lower() for name in id) if self.folds else id
+
+    def __contains__(self, id: Id) -> bool:
+        return self.key(id) in (self._tables if isinstance(id, TableId) else self._namespaces)
+
+    def make(self, id: NamespaceId, properties: Mapping[str, str]) -> None:
+        self._namespaces[NamespaceId(self.key(id))] = properties
+
+    def properties(self, id: NamespaceId) -> Mapping[str, str]:
+        return self._namespaces[NamespaceId(self.key(id))]
+
+    def drop(self, id: NamespaceId) -> None:
+        kept = self.key(id)
+        self._namespaces = {it: held for it, held in self._namespaces.items() if it[: len(kept)] != kept}
+        self._tables = {it: held for it, held in self._tables.items() if it[: len(kept)] != kept}
+
+    def is_empty(self, id: NamespaceId) -> bool:
+        kept = self.key(id)
+        return [it for it in (*self._namespaces, *self._tables) if it[: len(kept)] == kept] == [kept]
+
+    def children(self, id: NamespaceId) -> list[str]:
+        return sorted(it.name for it in self._namespaces if it.parent == self.key(id) and it != self.key(id))
+
+    def below_root(self) -> list[NamespaceId]:
+        """Returns all namespaces but the first one, oldest first."""
+        return list(self._namespaces)[1:]
+
+    def deepest_first(self) -> list[NamespaceId]:
+        return sorted(self._namespaces, key=len, reverse=True)
+
+    def add(self, id: TableId, location: str, properties: Mapping[str, str]) -> None:
+        self._tables[TableId(self.key(id))] = (location, properties)
+
+    def table(self, id: TableId) -> Kept:
+        return self._tables[TableId(self.key(id))]
+
+    def remove(self, id: TableId) -> None:
+        del self._tables[TableId(self.key(id))]
+
+    def rename(self, id: TableId, to: TableId) -> None:
+        kept = self._tables.pop(TableId(self.key(id)))
+        self._tables[TableId(self.key(to))] = kept
+        self._moved.add(kept[0])
+
+    def tables_in(self, id: NamespaceId) -> list[str]:
+        return sorted(it.name for it in self._tables if it.parent == self.key(id))
+
+    def below(self, id: NamespaceId) -> list[TableId]:
+        kept = self.key(id)
+        return [it for it in self._tables if it[: len(kept)] == kept]
+
+    def all_tables(self) -> list[TableId]:
+        return list(self._tables)
+
+    def shared_places(self) -> list[str]:
+        """Returns the locations of several tables that were not registered there. A table that was renamed before it
+        had data leaves its location to the next one with its old name."""
+        placed = (location for location, _ in self._tables.values() if "/registered-" not in location)
+        places = [place for place in placed if place not in self._moved]
+        return sorted({place for place in places if places.count(place) > 1})
+
+
+Face = Literal["async", "sync"]
+
+
+class Asked:
+    """One interface of a namespace; each operation returns its response or its error."""
+
+    def __init__(self, site: Site, face: Face) -> None:
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._face: Any
+        if face == "sync":
+            self._face = Namespace.connect(site.impl, site.properties)
+        else:
+            connected = AsyncNamespace.connect(site.impl, site.properties)
+            self._face = self._runner.run(self._stack.enter_async_context(connected))
+
+    def __call__(self, operation: str, *arguments: Any) -> Any:
+        try:
+            method = getattr(self._face, operation)
+            return method(*arguments) if isinstance(self._face, Namespace) else self._runner.run(method(*arguments))
+        except err.LanceNamespaceError as e:
+            return e
+
+    def close(self) -> None:
+        if isinstance(self._face, Namespace):
+            self._face.close()
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+
+Where: TypeAlias = int | list[str]  # A namespace: an existing one, or names in the home
+What: TypeAlias = int | tuple[Where, str]  # A table: an existing one, or a name in a namespace
 MODELLED = ["dir", "iceberg-fake", "hive-fake-4.0.1", "glue", "polaris-fake", "unity-fake"]
-
 NAMES = st.sampled_from(["a", "b", "Cc", "cc", "d_1"])
 TABLES = st.sampled_from(["t", "u", "U", "v_1", "w"])
 PROPERTIES = st.dictionaries(st.sampled_from(["k", "l"]), st.sampled_from(["v", "w", "1"]), max_size=2)
-WHICH = st.integers(0, 9)
-"""Represents one of the existing objects, because random names rarely exist."""
+WHICH = st.integers(0, 9)  # Represents one of the existing objects, because random names rarely exist
 WHERE: st.SearchStrategy[Where] = st.one_of(WHICH, WHICH, st.lists(NAMES, min_size=1, max_size=2))
 WHAT: st.SearchStrategy[What] = st.one_of(WHICH, WHICH, st.tuples(WHERE, TABLES))
 LIMITS = st.one_of(st.none(), st.integers(1, 4))
-
 _homes = itertools.count()
 
 
@@ -85,9 +177,9 @@ class Operations(RuleBasedStateMachine):
         where, name = what
         return self.namespace(where).table(name)
 
-    def expect(self, result: Any, *errors: type[LanceNamespaceError] | None) -> bool:
+    def expect(self, result: Any, *errors: type[err.LanceNamespaceError] | None) -> bool:
         """Returns whether an operation succeeded, which it must if no error is expected, and otherwise must not."""
-        error = result if isinstance(result, LanceNamespaceError) else None
+        error = result if isinstance(result, err.LanceNamespaceError) else None
         expected = [it for it in errors if it is not None]
         if not expected:
             assert error is None, repr(error)
@@ -109,14 +201,14 @@ class Operations(RuleBasedStateMachine):
             id = id.child(child) if self.site.nests else self.namespace([child])
         result = self.ns("create_namespace", {"id": list(id), "properties": dict(properties), "mode": mode})
         if id.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif id not in self.model:
             self.expect(result)
             self.model.make(id, properties)
         elif mode is None:
-            self.expect(result, NamespaceAlreadyExistsError)
+            self.expect(result, err.NamespaceAlreadyExistsError)
         elif mode == "overwrite" and not self.model.is_empty(id):
-            self.expect(result, NamespaceNotEmptyError)
+            self.expect(result, err.NamespaceNotEmptyError)
         else:
             self.expect(result)
             if mode == "overwrite":
@@ -129,7 +221,7 @@ class Operations(RuleBasedStateMachine):
         result = self.ns("describe_namespace", {"id": list(id)})
         exists = self.ns("exists", id)
         assert exists is (id in self.model), repr(exists)
-        if self.expect(result, None if id in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if id in self.model else err.NamespaceNotFoundError):
             assert self.model.properties(id).items() <= result.properties.items()
 
     @rule(where=WHERE, mode=st.sampled_from([None, "skip"]), behavior=st.sampled_from([None, "restrict", "cascade"]))
@@ -137,11 +229,11 @@ class Operations(RuleBasedStateMachine):
         id = self.namespace(where)
         result = self.ns("drop_namespace", {"id": list(id), "mode": mode, "behavior": behavior})
         if id not in self.model:
-            self.expect(result, None if mode == "skip" else NamespaceNotFoundError)
+            self.expect(result, None if mode == "skip" else err.NamespaceNotFoundError)
         elif behavior == "cascade" and not self.site.can.cascades and not self.model.is_empty(id):
-            self.expect(result, InvalidInputError)
+            self.expect(result, err.InvalidInputError)
         elif behavior != "cascade" and not self.model.is_empty(id):
-            self.expect(result, NamespaceNotEmptyError)
+            self.expect(result, err.NamespaceNotEmptyError)
         else:
             self.expect(result)
             self.model.drop(id)
@@ -151,7 +243,7 @@ class Operations(RuleBasedStateMachine):
         # Beside the home, there are namespaces of other tests, too.
         parent = self.above(where) if self.site.nests else self.site.above
         result = self.pages("list_namespaces", parent, limit, lambda page: page.namespaces)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             above = f"{self.site.joins.join(parent)}{self.site.joins}" if self.site.joins else ""
             listed = [name.removeprefix(above) for name in result]
             ours = listed if self.site.nests else [name for name in listed if name.startswith(f"{self.home.name}_")]
@@ -170,8 +262,8 @@ class Operations(RuleBasedStateMachine):
         result = self.ns("register_table", request)
         if overwrite and id in self.model:
             if not self.site.can.replaces:
-                if isinstance(result, LanceNamespaceError):
-                    self.expect(result, UnsupportedOperationError)
+                if isinstance(result, err.LanceNamespaceError):
+                    self.expect(result, err.UnsupportedOperationError)
                 # Otherwise the table was already registered there.
                 return
             self.model.remove(id)
@@ -188,9 +280,9 @@ class Operations(RuleBasedStateMachine):
 
     def declared(self, id: TableId, result: Any, properties: Mapping[str, str]) -> None:
         if id.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif id in self.model:
-            self.expect(result, TableAlreadyExistsError)
+            self.expect(result, err.TableAlreadyExistsError)
         else:
             self.expect(result)
             assert properties.items() <= (result.properties or {}).items()
@@ -206,11 +298,15 @@ class Operations(RuleBasedStateMachine):
             location, properties = self.model.table(id)
             assert result.location == location and properties.items() <= (result.properties or {}).items()
 
-    def missing(self, id: TableId) -> Sequence[type[LanceNamespaceError]]:
+    def missing(self, id: TableId) -> Sequence[type[err.LanceNamespaceError]]:
         """Returns the possible errors for a missing table; some catalogs report a missing namespace in the same way."""
         if id in self.model:
             return ()
-        return (TableNotFoundError,) if id.parent in self.model else (TableNotFoundError, NamespaceNotFoundError)
+        return (
+            (err.TableNotFoundError,)
+            if id.parent in self.model
+            else (err.TableNotFoundError, err.NamespaceNotFoundError)
+        )
 
     @rule(what=WHAT)
     def deregister_table(self, what: What) -> None:
@@ -231,14 +327,16 @@ class Operations(RuleBasedStateMachine):
         if id not in self.model:
             self.expect(result, *self.missing(id))
         elif not self.site.can.renames:
-            self.expect(result, UnsupportedOperationError)
+            self.expect(result, err.UnsupportedOperationError)
         elif target.parent not in self.model:
-            self.expect(result, NamespaceNotFoundError)
+            self.expect(result, err.NamespaceNotFoundError)
         elif self.model.key(target) == self.model.key(id):
             # A rename to its own name is refused by some catalogs, and has no effect in others.
-            assert isinstance(result, TableAlreadyExistsError) or not isinstance(result, LanceNamespaceError), result
+            assert isinstance(result, err.TableAlreadyExistsError) or not isinstance(result, err.LanceNamespaceError), (
+                result
+            )
         elif target in self.model:
-            self.expect(result, TableAlreadyExistsError)
+            self.expect(result, err.TableAlreadyExistsError)
         else:
             self.expect(result)
             self.model.rename(id, target)
@@ -247,7 +345,7 @@ class Operations(RuleBasedStateMachine):
     def list_tables(self, where: Where, limit: int | None) -> None:
         parent = self.namespace(where)
         result = self.pages("list_tables", parent, limit, lambda page: page.tables)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             assert sorted(result) == self.model.tables_in(parent) and len(result) == len(set(result))
 
     @precondition(lambda self: self.site.nests)
@@ -255,7 +353,7 @@ class Operations(RuleBasedStateMachine):
     def list_all_tables(self, where: Where | None, limit: int | None) -> None:
         parent = self.above(where)
         result = self.pages("list_all_tables", parent, limit, lambda page: page.tables)
-        if self.expect(result, None if parent in self.model else NamespaceNotFoundError):
+        if self.expect(result, None if parent in self.model else err.NamespaceNotFoundError):
             assert sorted(result) == sorted(map(str, self.model.below(parent)))
 
     def above(self, where: Where | None) -> NamespaceId:
@@ -267,7 +365,7 @@ class Operations(RuleBasedStateMachine):
         token = None
         while True:
             page = self.ns(operation, {"id": list(id), "limit": limit, "page_token": token})
-            if isinstance(page, LanceNamespaceError):
+            if isinstance(page, err.LanceNamespaceError):
                 return page
             assert limit is None or len(items(page)) <= limit
             result += items(page)
@@ -278,7 +376,7 @@ class Operations(RuleBasedStateMachine):
     def describe_tables(self, tables: Sequence[What]) -> None:
         ids = list(map(self.table, tables))
         result = self.ns("describe_tables", ids)
-        assert not isinstance(result, LanceNamespaceError), repr(result)
+        assert not isinstance(result, err.LanceNamespaceError), repr(result)
         assert set(result.tables) == {id for id in ids if id in self.model}
         assert {id: table.location for id, table in result.tables.items()} == {
             id: self.model.table(id)[0] for id in result.tables

@@ -11,30 +11,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lance_ns_async.transports.thrift.binary import (
-    Reply,
-    call,
-    flag,
-    number,
-    short,
-    struct_field,
-    text,
-    text_pairs,
-    texts,
-)
+from lance_ns_async.transports.thrift import binary
 from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
 from tests.fakes.thrift_wire import LIST, MAP, SET, STRING, STRUCT, Message, Struct, decoded
-from tests.fuzz.hive_cases import ANY_RESULT
+from tests.fuzz.wire_cases import ANY_RESULT
 from tests.support.budget import examples
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
 EVERYTHING: Shape = {id: {inner: {2: None, 1: None} for inner in range(16)} for id in range(16)}
 """A shape with all kinds of values."""
 SHAPES: Sequence[Shape] = [{}, {0: None}, {1: None, 9: None}, {0: {1: {1: None, 7: {2: None}, 9: None}}}, EVERYTHING]
-
 _TEXTS = st.text(max_size=12)
-_LITTLE = 200_000
-"""More bytes than a small message needs, and far fewer than the lengths that it may announce."""
+_LITTLE = 200_000  # More bytes than a small message needs, and far fewer than the lengths that it may announce
 
 
 @st.composite
@@ -45,28 +33,28 @@ def _values(draw: st.DrawFn) -> tuple[bytes, Any]:
     result: Any
     if kind == 0:
         result = draw(_TEXTS)
-        return text(id, result), {id: result}
+        return binary.text(id, result), {id: result}
     if kind == 1:
         result = draw(st.booleans())
-        return flag(id, result), {id: result}
+        return binary.flag(id, result), {id: result}
     if kind == 2:
         result = draw(st.integers(-(2**15), 2**15 - 1))
-        return short(id, result), {id: result}
+        return binary.short(id, result), {id: result}
     if kind == 3:
         result = draw(st.integers(-(2**31), 2**31 - 1))
-        return number(id, result), {id: result}
+        return binary.number(id, result), {id: result}
     if kind == 4:
         result = draw(st.lists(_TEXTS, max_size=4))
-        return texts(id, result), {id: result}
+        return binary.texts(id, result), {id: result}
     result = draw(st.dictionaries(_TEXTS, _TEXTS, max_size=4))
-    return text_pairs(id, result), {id: result}
+    return binary.text_pairs(id, result), {id: result}
 
 
 ARGUMENTS = st.recursive(
     st.lists(_values(), max_size=4).map(lambda fields: _joined(fields)),
     lambda inner: st.tuples(st.integers(1, 2**15 - 1), inner, inner).map(
         lambda example: (
-            struct_field(example[0], example[1][0]) + example[2][0],
+            binary.struct_field(example[0], example[1][0]) + example[2][0],
             {example[0]: example[1][1], **example[2][1]},
         )
     ),
@@ -82,7 +70,7 @@ def _joined(fields: Sequence[tuple[bytes, Any]]) -> tuple[bytes, Any]:
 @settings(max_examples=examples(200))
 @given(ARGUMENTS, st.integers(0, 2**31 - 1), st.text(max_size=30))
 def test_any_call_is_what_a_server_reads(example: tuple[bytes, Any], sequence: int, method: str) -> None:
-    received = decoded(call(method, sequence, example[0]))
+    received = decoded(binary.call(method, sequence, example[0]))
     assert (received.name, received.sequence, received.body) == (method, sequence, example[1])
 
 
@@ -115,7 +103,7 @@ def _broken(draw: st.DrawFn) -> bytes:
 @example(HEAD + b"\x0f\x00\x00\x0c\xff\xff\xff\xff", 1)
 def test_any_bytes_are_a_reply_or_refused(data: bytes, size: int) -> None:
     for shape in SHAPES:
-        _bounded(Reply("get", 7, shape, keep=True), data, size)
+        _bounded(binary.Reply("get", 7, shape, keep=True), data, size)
 
 
 @settings(max_examples=examples(500))
@@ -129,8 +117,7 @@ def test_any_bytes_are_a_struct_or_refused(data: bytes, size: int) -> None:
 @given(_broken(), st.sampled_from(SHAPES))
 def test_it_makes_no_difference_how_bytes_are_cut(data: bytes, shape: Shape) -> None:
     body = data[len(HEAD) :]
-    whole = _read(shape, body, max(len(body), 1))
-    assert whole == _read(shape, body, 1) == _read(shape, body, 7)
+    assert _read(shape, body, max(len(body), 1)) == _read(shape, body, 1) == _read(shape, body, 7)
 
 
 @settings(max_examples=examples(300))
@@ -141,8 +128,7 @@ def test_fields_are_separated_in_complete_structs(body: bytes) -> None:
     except MalformedError:
         return
     if ended:
-        fields = fields_of(body)
-        assert sum(map(len, fields.values())) <= len(body) - 1
+        assert sum(map(len, fields_of(body).values())) <= len(body) - 1
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -176,7 +162,7 @@ def test_a_size_alone_takes_no_memory(claim: bytes, keep: bool) -> None:
 @given(_broken())
 @example(HEAD + struct.pack(">BhBhBI", STRUCT, 0, LIST, 1, LIST, 127) + struct.pack(">BI", STRING, 0) * 127 + b"\0\0")
 def test_what_is_taken_apart_holds_structs_where_they_are_looked_for(data: bytes) -> None:
-    reply = Reply("get", 7, {0: None}, keep=True)
+    reply = binary.Reply("get", 7, {0: None}, keep=True)
     try:
         if reply.feed(data):
             fields_of(struct_in(fields_of(struct_in(fields_of(reply.body)[0]))[1]))
@@ -184,7 +170,7 @@ def test_what_is_taken_apart_holds_structs_where_they_are_looked_for(data: bytes
         pass
 
 
-def _bounded(reader: Reply | Decoder, data: bytes, size: int) -> None:
+def _bounded(reader: binary.Reply | Decoder, data: bytes, size: int) -> None:
     """Reads to the end or to an error; the result contains no more values than the bytes can."""
     try:
         for at in range(0, len(data), size):

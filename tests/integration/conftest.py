@@ -9,7 +9,7 @@ import pytest
 
 from lance_ns_async.spark import Locations
 from tests.integration.spark_lake import TABLES, Lake, rows
-from tests.support.spark_sessions import shared_spark, stopping
+from tests.support.spark import shared_spark, stopping
 
 __all__ = ["shared_spark", "stopping"]
 

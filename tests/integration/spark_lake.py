@@ -33,8 +33,7 @@ class Lake:
         return location
 
     def prefetch(self, *what: str, pin_versions: bool = True) -> Locations:
-        resolver = LocationResolver(self.namespace)
-        return resolver.prefetch(what or "db.*", pin_versions=pin_versions, on_error="raise")
+        return LocationResolver(self.namespace).prefetch(what or "db.*", pin_versions=pin_versions, on_error="raise")
 
 
 def rows(n: int) -> pa.Table:

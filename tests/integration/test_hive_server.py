@@ -8,25 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import lance_namespace as spec
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
 
 from lance_ns_async import Namespace
 from tests.fakes.hive3 import FakeHive
-from tests.fakes.hive3.raw import Outcome, RawHive, catalog, database, table
-from tests.fakes.hive3.series import EVERY, Series
+from tests.fakes.hive3.series import EVERY, Outcome, RawHive, Series, catalog, database, table
 from tests.fakes.thrift_wire import Struct
 from tests.servers.hive import Hive, answers, hive
 from tests.servers.process import ServerError
@@ -35,7 +27,6 @@ from tests.support.budget import thorough, with_usual
 Version = Literal["3.1.3", "4.0.1"]
 VERSIONS: tuple[Version, ...] = ("3.1.3", "4.0.1")
 ACCOUNT = ("someone", "a password")
-
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
@@ -92,13 +83,13 @@ def test_a_catalog_is_dropped_without_its_files_once_it_lies_elsewhere(
 def test_the_backend_for_hive_2_has_the_databases_of_the_catalog_hive(server: Hive, tmp_path: Path) -> None:
     properties = {"uri": server.uri, "root": tmp_path.as_uri()}
     with Namespace.connect("hive2", properties) as old, Namespace.connect("hive3", properties) as new:
-        old.create_namespace(CreateNamespaceRequest(id=["upgraded"]))
-        declared = old.declare_table(DeclareTableRequest(id=["upgraded", "t"]))
-        assert new.describe_table(DescribeTableRequest(id=["hive", "upgraded", "t"])).location == declared.location
-        assert old.list_tables(ListTablesRequest(id=["upgraded"])).tables == ["t"]
-        assert "upgraded" in old.list_namespaces(ListNamespacesRequest(id=[])).namespaces
-        old.drop_namespace(DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
-        assert "upgraded" not in new.list_namespaces(ListNamespacesRequest(id=["hive"])).namespaces
+        old.create_namespace(spec.CreateNamespaceRequest(id=["upgraded"]))
+        declared = old.declare_table(spec.DeclareTableRequest(id=["upgraded", "t"]))
+        assert new.describe_table(spec.DescribeTableRequest(id=["hive", "upgraded", "t"])).location == declared.location
+        assert old.list_tables(spec.ListTablesRequest(id=["upgraded"])).tables == ["t"]
+        assert "upgraded" in old.list_namespaces(spec.ListNamespacesRequest(id=[])).namespaces
+        old.drop_namespace(spec.DropNamespaceRequest(id=["upgraded"], behavior="cascade"))
+        assert "upgraded" not in new.list_namespaces(spec.ListNamespacesRequest(id=["hive"])).namespaces
 
 
 @thorough
@@ -164,9 +155,8 @@ def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
 
 
 def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(ServerError, match=r"hive-3\.1\.3 is not ready after 0 s"):
-        with hive(tmp_path, start_within=0.0):
-            pass
+    with pytest.raises(ServerError, match=r"hive-3\.1\.3 is not ready after 0 s"), hive(tmp_path, start_within=0.0):
+        pass
 
 
 def _lets_in(port: int) -> bool:
@@ -182,9 +172,8 @@ def _logins(uri: str) -> Mapping[str, object]:
     with RawHive(uri, plain_sasl=ACCOUNT) as client:
         client.do("set_ugi", "me", ["group"])
         right = client.do("set_ugi", "me", ["group"])
-    with RawHive(uri, plain_sasl=("someone", "wrong")) as client:
-        with pytest.raises(PermissionError) as raised:
-            client.do("getStatus")
+    with RawHive(uri, plain_sasl=("someone", "wrong")) as client, pytest.raises(PermissionError) as raised:
+        client.do("getStatus")
     with RawHive(uri) as client:
         return {"right": right, "wrong": str(raised.value), "none": client.ask("getStatus").kind}
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import httpx
+import lance
+import pyarrow as pa
 import pytest
+from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, DescribeTableRequest, ListTableVersionsRequest
+from lance_namespace.errors import InvalidInputError
+from pyiceberg.catalog.rest import RestCatalog
 
-from lance_ns_async import AsyncNamespace, CacheUse
-from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
-from tests.servers.process import ServerError
+from lance_ns_async import AsyncNamespace, CacheUse, IcebergNamespace, Namespace, TableId
+from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
+from tests.servers.process import ServerError, s3
 from tests.support.budget import thorough
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,7 @@ def create_namespace(client: httpx.Client, name: str) -> httpx.Response:
     return client.post("/v1/namespaces", json={"namespace": [name], "properties": {"owner": "someone"}})
 
 
+@pytest.mark.integration
 def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
     config = client.get("/v1/config").raise_for_status().json()
     assert config["overrides"] == {"namespace-separator": "%2E"}
@@ -39,18 +46,21 @@ def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}" in config["endpoints"]
 
 
+@pytest.mark.integration
 def test_a_new_namespace_lies_in_the_warehouse(server: IcebergRest, client: httpx.Client) -> None:
     created = create_namespace(client, "placed").raise_for_status().json()
     assert created["namespace"] == ["placed"]
     assert created["properties"] == {"owner": "someone", "location": f"{server.warehouse}/placed"}
 
 
+@pytest.mark.integration
 def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None:
     table = {"name": "t", "schema": {"type": "struct", "fields": []}}
     answer = client.post("/v1/namespaces/nowhere/tables", json=table)
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
 
 
+@pytest.mark.integration
 @thorough
 def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) -> None:
     create_namespace(client, "kept").raise_for_status()
@@ -58,6 +68,7 @@ def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) 
     assert ["kept"] in client.get("/v1/namespaces").raise_for_status().json()["namespaces"]
 
 
+@pytest.mark.integration
 def test_a_killed_server_refuses_connections_until_it_is_restarted(server: IcebergRest, client: httpx.Client) -> None:
     create_namespace(client, "survivor").raise_for_status()
     server.kill()
@@ -67,6 +78,7 @@ def test_a_killed_server_refuses_connections_until_it_is_restarted(server: Icebe
     assert client.head("/v1/namespaces/survivor").status_code == 204
 
 
+@pytest.mark.integration
 @thorough
 def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> None:
     with iceberg_rest(tmp_path) as server:
@@ -75,6 +87,7 @@ def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> Non
         server.kill()
 
 
+@pytest.mark.integration
 @thorough
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").mkdir()
@@ -83,12 +96,14 @@ def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.integration
 def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="iceberg-rest is not ready after 0 s"):
         with iceberg_rest(tmp_path, start_within=0.0):
             pass
 
 
+@pytest.mark.integration
 async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> None:
     properties = {"endpoint": server.endpoint, "root": server.warehouse.as_uri(), "rest_table_cache_max_entries": "10"}
     id = ["tagged", "t"]
@@ -106,3 +121,119 @@ async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> No
         second = await other.declare_table({"id": id, "properties": {"team": "data"}})
         assert (await ns.describe_table({"id": id})).location == second.location != first.location
         assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=1, misses=2)
+
+
+ID = ["db", "t"]
+ROWS = pa.table(
+    {
+        "id": pa.array([1], pa.int64()),
+        "small": pa.array([1], pa.uint8()),
+        "large": pa.array([2**64 - 1], pa.uint64()),
+        "price": pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
+        "word": pa.array(["é"], pa.large_string()),
+        "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        "vector": pa.array([[0.5, 1.5]], pa.list_(pa.float32(), 2)),
+        "part": pa.array([{"a": True, "b": b"x"}], pa.struct({"a": pa.bool_(), "b": pa.binary()})),
+    }
+)
+SHOWN = {
+    "id": "long",
+    "small": "int",
+    "large": "decimal(20, 0)",
+    "price": "decimal(9, 2)",
+    "word": "string",
+    "at": "timestamptz",
+    "vector": "list<float>",
+    "part": "struct<10: a: optional boolean, 11: b: optional binary>",
+}
+
+
+@pytest.mark.integration
+def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: IcebergRest, tmp_path: Path) -> None:
+    with IcebergNamespace(endpoint=server.endpoint, root=tmp_path.as_uri(), managed_by="impl") as ns:
+        ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
+        at: dict[str, Any] = {"namespace_client": ns, "table_id": ID}
+        for number in (1, 2, 3):
+            assert lance.write_dataset(ROWS, mode="append" if number > 1 else "create", **at).version == number
+        with RestCatalog("real", uri=server.endpoint) as catalog:
+            table = catalog.load_table(tuple(ID))
+            # The schema has the id 1, and commits that change no column add none.
+            assert table.schema().schema_id == table.metadata.current_schema_id == 1
+            assert {field.name: str(field.field_type) for field in table.schema().fields} == SHOWN
+            assert [schema.schema_id for schema in table.metadata.schemas] == [0, 1]
+            dataset = lance.dataset(**at)
+            dataset.add_columns({"more": "id + 1"})
+            dataset.delete("id = 1")
+            table.refresh()
+        assert [(it.snapshot_id, it.parent_snapshot_id, it.sequence_number) for it in table.snapshots()] == [
+            (1, None, 1),
+            (2, 1, 2),
+            (3, 2, 3),
+            (4, 3, 4),
+            (5, 4, 5),
+        ]
+        assert [it.schema_id for it in table.snapshots()] == [1, 1, 1, 2, 2]
+        assert [it.snapshot_id for it in table.history()] == [1, 2, 3, 4, 5]
+        versions = ns.list_table_versions(ListTableVersionsRequest(id=ID)).versions
+        assert [it.timestamp_ms for it in table.snapshots()] == [it.timestamp_millis for it in versions]
+        assert [Path(it.manifest_list.removeprefix("file://")) for it in table.snapshots()] == [
+            Path("/", it.manifest_path) for it in versions
+        ]
+    current = table.current_snapshot()
+    assert current is not None and current.snapshot_id == 5 and table.schema().find_type("more").is_primitive
+    assert table.properties["table_type"] == "lance" and table.location().startswith(f"{tmp_path.as_uri()}/db/t-")
+
+
+@pytest.fixture(scope="module")
+def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
+    with nessie(tmp_path_factory.mktemp("nessie")) as running:
+        yield running
+
+
+@pytest.fixture
+def nessie_client(nessie_server: Nessie) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=nessie_server.endpoint, trust_env=False) as connected:
+        yield connected
+
+
+@pytest.mark.integration
+@thorough
+def test_config_gives_an_escaped_prefix_for_the_warehouse(nessie_server: Nessie, nessie_client: httpx.Client) -> None:
+    config = (
+        nessie_client.get("/v1/config", params={"warehouse": nessie_server.properties["warehouse"]})
+        .raise_for_status()
+        .json()
+    )
+    assert config["defaults"]["prefix"] == "main%7Cwarehouse"
+    assert "namespace-separator" not in config["overrides"]
+
+
+@pytest.mark.integration
+@thorough
+def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(nessie_server: Nessie) -> None:
+    with Namespace.connect("iceberg", nessie_server.properties) as ns:
+        ns.create_namespace(CreateNamespaceRequest(id=["kept"]))
+        declared = ns.declare_table(DeclareTableRequest(id=["kept", "t"]))
+        assert declared.location is not None and declared.location.startswith(f"s3://{nessie_server.s3.bucket}/kept/t-")
+        lance.write_dataset(pa.table({"id": [1, 2, 3]}), declared.location, storage_options=declared.storage_options)
+        nessie_server.kill()
+        nessie_server.restart()
+        result = ns.describe_table(DescribeTableRequest(id=["kept", "t"]))
+        assert lance.dataset(result.location, storage_options=result.storage_options).count_rows() == 3
+
+
+@pytest.mark.integration
+@thorough
+def test_a_location_outside_the_s3_is_refused(nessie_server: Nessie, tmp_path: Path) -> None:
+    with Namespace.connect("iceberg", nessie_server.properties) as ns:
+        ns.create_namespace(CreateNamespaceRequest(id=["placed"]))
+        with pytest.raises(InvalidInputError, match="Unknown or unsupported scheme: file"):
+            ns.declare_table(DeclareTableRequest(id=["placed", "t"], location=tmp_path.as_uri()))
+        assert not ns.exists(TableId(["placed", "t"]))
+
+
+@pytest.mark.integration
+@thorough
+def test_an_s3_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="s3 is not ready after 0 s"), s3(tmp_path, "bucket", start_within=0.0):
+        pass

@@ -20,16 +20,13 @@ import pytest
 from lance_namespace import CreateNamespaceRequest, DescribeTableRequest, ListTableVersionsRequest
 
 from lance_ns_async import Call, IcebergNamespace
-from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
-from tests.servers.nessie import Nessie, nessie
+from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
 from tests.servers.process import LOOPBACK
 from tests.support.budget import rounds, with_usual
 from tests.support.processes import context
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
 Properties = Mapping[str, str]
-
 WRITERS = rounds(4, 8)
 _names = count()
 
@@ -41,10 +38,8 @@ class Site:
     server: IcebergRest | Nessie
     properties: Properties
     writers: int
-    appends: int
-    """The number of appends of each writer."""
-    kills: int
-    """The number of times that the server is killed during the writes."""
+    appends: int  # The number of appends of each writer
+    kills: int  # The number of times that the server is killed during the writes
 
 
 @pytest.fixture(scope="module", params=with_usual(["iceberg", "nessie"], "iceberg"))
@@ -65,8 +60,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def processes() -> Iterator[ProcessPoolExecutor]:
     """Provides one process per writer, all of them started."""
-    up = context.Barrier(WRITERS)
-    with ProcessPoolExecutor(WRITERS, context, initializer=await_others, initargs=(up,)) as pool:
+    with ProcessPoolExecutor(WRITERS, context, initializer=await_others, initargs=(context.Barrier(WRITERS),)) as pool:
         wait([pool.submit(int) for _ in range(WRITERS)])
         yield pool
 
@@ -178,7 +172,6 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The version that the last append creates."""
         return self._site.writers * self._site.appends + 1
 
     def write(self, processes: ProcessPoolExecutor, *, kills: int = 0) -> Counter[str]:

@@ -25,13 +25,12 @@ from lance_ns_async.fleet import sync
 from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.fakes.s3 import KeyedS3, RenewingPolaris
 from tests.support import budget
 from tests.support.budget import thorough
-from tests.support.spark_sessions import SPARK, stop_spark
+from tests.support.spark import SPARK, stop_spark
 
 pytestmark = [*SPARK, pytest.mark.long]
-
 TABLES = 16
 WRITTEN = 8
 EXECUTORS = 2 if budget.is_thorough else 1
@@ -166,8 +165,7 @@ def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSes
         for name in catalog.add_lance_tables("cat", ("db",), 6):
             lance.write_dataset(rows(1), f"s3://lake/cat/db/{name}", storage_options=s3.options)
         with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
-            locations = resolver.prefetch("cat.db.*", on_error="raise")
-            frame = locations.dataframe(spark)
+            frame = resolver.prefetch("cat.db.*", on_error="raise").dataframe(spark)
             catalog.clear()
             assert frame.count() == 60
             assert catalog.requests == []

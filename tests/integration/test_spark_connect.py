@@ -28,9 +28,7 @@ from tests.servers.process import LOOPBACK, free_port
 from tests.support.budget import thorough, with_usual
 
 pytestmark = [pytest.mark.integration, thorough]
-
 TABLES = 40
-START_SECONDS = 120.0
 POLL_SECONDS = 0.1
 
 
@@ -70,7 +68,7 @@ class ConnectServer:
 
     def wait(self) -> None:
         """Returns when the server listens; raises RuntimeError with its log if it never does."""
-        for _ in range(int(START_SECONDS / POLL_SECONDS)):
+        for _ in range(int(120.0 / POLL_SECONDS)):
             try:
                 self._process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
@@ -82,14 +80,12 @@ class ConnectServer:
         raise RuntimeError(f"the Connect server did not start; its log ends:\n{self._log.read_text()[-3000:]}")
 
     def stop(self) -> None:
-        """Stops the server, and waits for its end."""
         self._process.kill()
         self._process.wait()
 
 
 @contextmanager
 def connect(folder: Path, python: str = sys.executable) -> Iterator[SparkSession]:
-    """Returns a session of a server that starts this Python."""
     server = ConnectServer(folder / "log", python)
     try:
         server.wait()
@@ -167,8 +163,7 @@ def test_refreshed_locations_make_a_new_frame(
 
 
 def test_views_are_the_servers(spark: SparkSession, locations: Locations) -> None:
-    few = locations.select(["db.t1", "db.t2"])
-    with views(spark, few) as made:
+    with views(spark, locations.select(["db.t1", "db.t2"])) as made:
         assert not made.connector
         query = (
             f"SELECT count(*) AS n, min(a.id) AS low FROM {made['db.t1']} a JOIN {made['db.t2']} b ON a.id + 10 = b.id"

@@ -22,10 +22,9 @@ from lance_ns_async.spark.read.reading import Condition, Entry, Plan, batches
 from lance_ns_async.spark.read.schemas import common
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import rounds, with_usual
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -48,7 +47,6 @@ def test_a_dataframe_that_is_planned_twice_keeps_its_rows(spark: SparkSession, t
     assert everything.where("_table = 'db$t3'").union(everything).count() == 11_000
     assert few.alias("a").join(everything.alias("b"), "id").count() == 1_000
     assert everything.alias("a").join(last.alias("b"), "id").count() == 10
-
     filtered = lake.prefetch().dataframe(spark, filter="id % 10 = 3", partitions=2)
     part = filtered.where("id < 1000")
     assert (part.count(), filtered.count(), part.count()) == (100, 1_000, 100)

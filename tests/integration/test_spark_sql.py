@@ -18,10 +18,9 @@ from pyspark.sql import functions as f
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.spark import LocationResolver, Locations, union, views
 from tests.support.budget import thorough, with_usual
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
-
 ODD = ["a`b", "a.b", "é 1", "x'y\"z", "-- c"]
 
 
@@ -72,8 +71,7 @@ def test_views_read_the_versions_that_were_pinned(spark: SparkSession, ns: Names
 
 def test_odd_names_are_quoted_and_dropped(spark: SparkSession, ns: Namespace) -> None:
     locations = write(ns, *(f"t{n}" for n in range(len(ODD))))
-    names = dict(zip(locations, ODD, strict=True))
-    with views(spark, locations, name=names.__getitem__) as made:
+    with views(spark, locations, name=dict(zip(locations, ODD, strict=True)).__getitem__) as made:
         assert sorted(named(spark)) == sorted(ODD)
         for n, view in enumerate(made.values()):
             assert spark.sql(f"SELECT min(id) FROM {view}").collect() == [(n,)]

@@ -1,8 +1,6 @@
-"""Runs one of the catalog servers while standard input is open or a command runs.
-
-`python -m tests.servers iceberg` prints the properties; `python -m tests.servers iceberg --run lance-ns ls` runs a
-command with the catalog in its environment, and keeps the content for the next run.
-"""
+"""Runs one of the catalog servers while standard input is open or a command runs. `python -m tests.servers iceberg`
+prints the properties; `python -m tests.servers iceberg --run lance-ns ls` runs a command with the catalog in its
+environment, and keeps the content for the next run."""
 
 from __future__ import annotations
 

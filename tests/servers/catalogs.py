@@ -7,15 +7,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from tests.fakes.glue import FakeGlue
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
-from tests.servers.glue import glue
 from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 
-Properties = Mapping[str, str]
-"""The properties of a connection."""
+
+@contextmanager
+def glue(directory: Path) -> Iterator[FakeGlue]:
+    """Runs a Glue Data Catalog with one database, `demo`, whose tables are in the directory. It is empty at the
+    beginning; catalog and tables are removed at the end."""
+    with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
+        server.add_database("", "demo", location=Path(tables).as_uri())
+        yield server
+
+
+Properties = Mapping[str, str]  # The properties of a connection
 
 
 @contextmanager

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic
+
+import httpx
 
 from lance_ns_async.spark.java import find_java
 
@@ -34,10 +40,8 @@ class JavaServer:
         java_versions: Sequence[int] = (17, 21, 25),
         start_within: float = 60.0,
     ) -> None:
-        """Describes the server by the arguments of `java`, the file for its output, and a check.
-
-        `ready` is called until it returns True, for at most `start_within` seconds.
-        """
+        """Describes the server by the arguments of `java`, the file for its output, and a check. `ready` is called
+        until it returns True, for at most `start_within` seconds."""
         self.name = name
         self.log = log
         self._command = [str(find_java(java_versions).executable), *arguments]
@@ -107,8 +111,7 @@ def free_port() -> int:
     """Returns a port of the loopback address that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def answers_ok(port: int, path: str) -> bool:
@@ -121,3 +124,65 @@ def answers_ok(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+REGION = "us-east-1"
+KEY = SECRET = "test"  # moto checks neither
+_TAIL_CHARACTERS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """A running S3 with one bucket."""
+
+    endpoint: str
+    bucket: str
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The storage options for Lance."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_region": REGION,
+            "aws_access_key_id": KEY,
+            "aws_secret_access_key": SECRET,
+            "aws_allow_http": "true",
+        }
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The same as environment variables, for clients without options."""
+        return {name.upper(): value for name, value in self.storage.items()}
+
+
+@contextmanager
+def s3(directory: Path, bucket: str, *, start_within: float = 60.0) -> Iterator[S3]:
+    """Runs an S3 with an empty bucket; its log is in the directory, `start_within` is in seconds."""
+    port = free_port()
+    log = directory / "s3.log"
+    command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
+    # Credentials and endpoints of this machine must not be used by a server of the tests.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_"))}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        _wait(process, port, log, start_within)
+        httpx.put(f"http://{LOOPBACK}:{port}/{bucket}", trust_env=False, timeout=start_within).raise_for_status()
+        yield S3(f"http://{LOOPBACK}:{port}", bucket)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path, seconds: float) -> None:
+    until = monotonic() + seconds
+    while not answers_ok(port, "/"):
+        try:
+            how = f"ended with code {process.wait(_POLL_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            if monotonic() <= until:
+                continue
+            how = f"is not ready after {seconds:g} s"
+        raise ServerError(f"s3 {how}; its log ends:\n{log.read_text(errors='replace')[-_TAIL_CHARACTERS:]}")

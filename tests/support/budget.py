@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-is_thorough = False
-"""Whether the run was started with `--thorough`; set before the tests are collected."""
-
-thorough = pytest.mark.thorough
-"""Marks a test that only a thorough run has."""
+is_thorough = False  # Whether the run was started with `--thorough`; set before the tests are collected
+thorough = pytest.mark.thorough  # Marks a test that only a thorough run has
 
 
 def rounds(usual: int, at_night: int) -> int:
@@ -26,10 +23,8 @@ def examples(percent: int) -> int:
 
 
 def with_usual(values: Iterable[Any], *usual: Any) -> Sequence[Any]:
-    """Returns parameters of which the usual run has only `usual`; a thorough run has all.
-
-    For values that take the same path through the package. The usual ones are named at the test.
-    """
+    """Returns parameters of which the usual run has only `usual`; a thorough run has all. For values that take the same
+    path through the package. The usual ones are named at the test."""
     return [
         value if value in usual else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=thorough)
         for value in values

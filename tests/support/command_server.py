@@ -1,7 +1,5 @@
-"""A process that has loaded the modules of `lance-ns`, and forks for each command: `COMMAND LISTENER`.
-
-pylance must not be used on both sides of a fork. This process only imports it.
-"""
+"""A process that has loaded the modules of `lance-ns`, and forks for each command: `COMMAND LISTENER`. pylance must not
+be used on both sides of a fork. This process only imports it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,6 @@ class Remote:
         self._client = open_client(gateway.url, gateway.headers)
 
     async def close(self) -> None:
-        """Closes the connections."""
         self._client.rest_client.pool_manager.clear()
 
     def __getattr__(self, name: str) -> Any:
@@ -98,8 +97,7 @@ class Said:
     """The response of a server to one request."""
 
     status: int
-    headers: Mapping[str, str]
-    """By name in lower case."""
+    headers: Mapping[str, str]  # By name in lower case
     body: bytes
 
     @property
@@ -108,7 +106,6 @@ class Said:
 
     @property
     def code(self) -> int:
-        """The code of an error."""
         return int(self.json["code"])
 
 
@@ -151,7 +148,6 @@ async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = Non
 
 
 def parse_response(data: bytes) -> Said:
-    """Returns the parts of a response."""
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.split(": ", 1) for line in lines]

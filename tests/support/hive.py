@@ -7,16 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    RenameTableRequest,
-)
+import lance_namespace as spec
 
 from lance_ns_async import AsyncNamespace
 from tests.fakes.hive3 import FakeHive
@@ -28,42 +19,40 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 async def connected(server: FakeHive, impl: str = "hive3", **properties: str) -> AsyncIterator[AsyncNamespace]:
     """Provides a namespace of the server; tables and catalogs without a location are placed beside its warehouse."""
     root = server.warehouse.parent / "root"
-    options = {"uri": server.uri, "root": str(root), **QUICK, **properties}
-    async with AsyncNamespace.connect(impl, options) as ns:
+    async with AsyncNamespace.connect(impl, {"uri": server.uri, "root": str(root), **QUICK, **properties}) as ns:
         yield ns
 
 
-def create(*id: str, mode: str | None = None, **properties: str) -> CreateNamespaceRequest:
-    return CreateNamespaceRequest(id=list(id), mode=mode, properties=properties)
+def create(*id: str, mode: str | None = None, **properties: str) -> spec.CreateNamespaceRequest:
+    return spec.CreateNamespaceRequest(id=list(id), mode=mode, properties=properties)
 
 
-def drop(*id: str, cascade: bool = False) -> DropNamespaceRequest:
-    return DropNamespaceRequest(id=list(id), behavior="Cascade" if cascade else "Restrict")
+def drop(*id: str, cascade: bool = False) -> spec.DropNamespaceRequest:
+    return spec.DropNamespaceRequest(id=list(id), behavior="Cascade" if cascade else "Restrict")
 
 
-def declare(*id: str, location: str | None = None, **properties: str) -> DeclareTableRequest:
-    return DeclareTableRequest(id=list(id), location=location, properties=properties)
+def declare(*id: str, location: str | None = None, **properties: str) -> spec.DeclareTableRequest:
+    return spec.DeclareTableRequest(id=list(id), location=location, properties=properties)
 
 
-def rename(*id: str, to: str, below: tuple[str, ...] | None = None) -> RenameTableRequest:
-    return RenameTableRequest(id=list(id), new_table_name=to, new_namespace_id=list(below) if below else None)
+def rename(*id: str, to: str, below: tuple[str, ...] | None = None) -> spec.RenameTableRequest:
+    return spec.RenameTableRequest(id=list(id), new_table_name=to, new_namespace_id=list(below) if below else None)
 
 
-def describe(*id: str) -> DescribeTableRequest:
-    return DescribeTableRequest(id=list(id))
+def describe(*id: str) -> spec.DescribeTableRequest:
+    return spec.DescribeTableRequest(id=list(id))
 
 
 async def kept(ns: AsyncNamespace, *id: str) -> dict[str, str]:
-    """Returns the properties of a namespace."""
-    return (await ns.describe_namespace(DescribeNamespaceRequest(id=list(id)))).properties or {}
+    return (await ns.describe_namespace(spec.DescribeNamespaceRequest(id=list(id)))).properties or {}
 
 
 async def tables(ns: AsyncNamespace, *id: str) -> list[str]:
-    return (await ns.list_tables(ListTablesRequest(id=list(id)))).tables
+    return (await ns.list_tables(spec.ListTablesRequest(id=list(id)))).tables
 
 
 async def namespaces(ns: AsyncNamespace, *id: str) -> list[str]:
-    return (await ns.list_namespaces(ListNamespacesRequest(id=list(id)))).namespaces
+    return (await ns.list_namespaces(spec.ListNamespacesRequest(id=list(id)))).namespaces
 
 
 def written(location: str | None) -> Path:

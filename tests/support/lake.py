@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance_namespace import CreateNamespaceRequest, CreateTableRequest, DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet.run import Report
 
 ID = ["n", "t"]
 
@@ -26,12 +27,10 @@ ROWS = pa.table(
 
 
 def stream(rows: pa.Table) -> bytes:
-    """Returns the rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def in_file(data: object) -> list[dict[str, Any]]:
@@ -62,9 +61,7 @@ class Lake:
         return lance.dataset(await self.location(id), version=version)
 
     async def values(self, column: str, version: int | str | None = None) -> list[Any]:
-        """Returns the sorted values of a column."""
-        result: list[Any] = (await self.dataset(version=version)).to_table()[column].to_pylist()
-        return sorted(result)
+        return sorted((await self.dataset(version=version)).to_table()[column].to_pylist())
 
     def left(self) -> list[str]:
         """Returns the content of the directory, except for the catalog's own manifest."""
@@ -73,7 +70,40 @@ class Lake:
 
 @asynccontextmanager
 async def lake(root: Path, properties: Mapping[str, str] | None = None) -> AsyncIterator[Lake]:
-    """Provides an empty lake."""
     async with AsyncNamespace.connect("dir", {"root": str(root), **(properties or {})}) as ns:
         await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
         yield Lake(ns, root)
+
+
+def make_file(root: Path, path: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def make_table(root: Path, path: str, manifest: str = "18446744073709551614.manifest") -> None:
+    """Creates a folder with the files of a table, whose manifest and data are empty."""
+    for name in (f"_versions/{manifest}", "_transactions/0-1.txn", "data/1.lance"):
+        make_file(root, f"{path}/{name}")
+
+
+def make_traps(root: Path) -> None:
+    """Creates folders that a discovery must not treat as tables."""
+    make_table(root, "traps/outer.lance")
+    make_table(root, "traps/outer.lance/inner.lance")
+    make_table(root, "traps/outer.lance/tree/branch")
+    make_file(root, "traps/outer.lance/_indices/1/_versions/1.manifest")
+    (root / "traps/empty.lance/_versions").mkdir(parents=True)
+    (root / "traps/nothing.lance").mkdir()
+    make_file(root, "traps/staged/_versions/1.manifest-8f14")
+    make_file(root, "traps/detached/_versions/d1.manifest")
+    make_file(root, "traps/detached/tree/branch/_versions/1.manifest")
+    make_table(root, "traps/.lance-ns-dropped-1/t.lance")
+    make_table(root, "traps/_temporary/t.lance")
+    make_file(root, "traps/parquet/day=1/part-0.parquet")
+    (root / "traps/link").symlink_to(root / "traps/outer.lance", target_is_directory=True)
+
+
+def table_counts(report: Report) -> dict[str, int]:
+    """Returns the number of tables by outcome, without the rows about what a target does not keep."""
+    return {outcome: count for outcome, count in report.counts.items() if outcome != "not kept"}

@@ -1,7 +1,5 @@
-"""The operations of the spec that each catalog supports, according to the code, for the documentation.
-
-`python -m tests.documentation` writes the table into the page.
-"""
+"""The operations of the spec that each catalog supports, according to the code, for the documentation. `python -m
+tests.documentation` writes the table into the page."""
 
 from __future__ import annotations
 
@@ -34,10 +32,7 @@ NEEDS_COMMITS = ("create_table_version", "batch_create_table_versions", "batch_c
 """Operations that only a catalog with `commits_versions` supports."""
 
 NO_COMMITS = "versions are committed in the storage, by Lance"
-
-NAMES = {impl: entry.title for impl, entry in registry.BACKENDS.items()}
-"""The titles of the columns."""
-
+NAMES = {impl: entry.title for impl, entry in registry.BACKENDS.items()}  # The titles of the columns
 _OLD, _NEW = TableId(["c", "d", "old"]), TableId(["c", "d", "new"])
 _BLOCK = re.compile(r"(<!-- operations -->\n).*(<!-- /operations -->)", re.DOTALL)
 
@@ -51,7 +46,6 @@ class Row:
 
 
 def rows() -> Sequence[Row]:
-    """Returns all operations on all catalogs."""
     backends = {impl: _backend(impl) for impl in registry.BACKENDS}
     return [Row(name, {impl: _reason(name, backend) for impl, backend in backends.items()}) for name in OPERATIONS]
 

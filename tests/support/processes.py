@@ -1,8 +1,5 @@
-"""Processes that start in milliseconds and have not used Lance yet.
-
-pylance must not be used on both sides of a fork. multiprocessing's fork server only imports it, and forks from
-there.
-"""
+"""Processes that start in milliseconds and have not used Lance yet. pylance must not be used on both sides of a fork.
+multiprocessing's fork server only imports it, and forks from there."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ from tests.support.budget import with_usual
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["__main__", "tests.support.preloaded"])
 
-LOST_SECONDS = 60.0
-"""Seconds without a response after which a process counts as hung."""
+LOST_SECONDS = 60.0  # Seconds without a response after which a process counts as hung
 
 
 @contextmanager
@@ -127,7 +123,6 @@ class CommandProcess:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal to the process itself."""
         os.kill(self.pid, number)
 
     def terminate(self) -> None:
@@ -178,11 +173,8 @@ _LISTENS, _TIME_WAIT = "0A", "06"
 
 
 def wait_until_quiet(properties: Mapping[str, str]) -> None:
-    """Waits until a catalog's server on this machine has no open connection.
-
-    The server finishes the request of a killed client, and then closes the connection.
-    If the kernel does not report connections, this returns at once.
-    """
+    """Waits until a catalog's server on this machine has no open connection. The server finishes the request of a
+    killed client, and then closes the connection. If the kernel does not report connections, this returns at once."""
     port = urlsplit(properties.get("endpoint") or properties.get("uri") or "").port
     tables = [it for it in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if it.exists()]
     until = monotonic() + LOST_SECONDS

@@ -1,7 +1,5 @@
 """The operations that the `rest` backend sends to its server, according to the server's log, for the documentation.
-
-`python -m tests.documentation` writes the table into the page.
-"""
+`python -m tests.documentation` writes the table into the page."""
 
 from __future__ import annotations
 
@@ -18,30 +16,19 @@ from lance_namespace.errors import LanceNamespaceError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.spec.routes import BY_OPERATION, ROUTES, match
 from tests.documentation.pages import Page
-from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
+from tests.fakes.server import Answer, Received
 from tests.support.lake import stream
 
 PAGE = "catalogs/rest.md"
-
 MODES = ("local", "remote")
-
 _BLOCK = re.compile(r"(<!-- wire -->\n).*(<!-- /wire -->)", re.DOTALL)
 _ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 _QUERY = {"k": 1, "vector": {}}
-_CATALOG_OPERATIONS = {
-    *("list_namespaces", "describe_namespace", "create_namespace", "drop_namespace", "namespace_exists"),
-    *(
-        "list_tables",
-        "list_all_tables",
-        "describe_table",
-        "declare_table",
-        "register_table",
-        "deregister_table",
-        "drop_table",
-    ),
-    "rename_table",
-}
+_CATALOG_OPERATIONS = set(
+    """list_namespaces describe_namespace create_namespace drop_namespace namespace_exists list_tables list_all_tables
+    describe_table declare_table register_table deregister_table drop_table rename_table""".split()
+)
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "alter_table_add_columns": {"new_columns": [{"name": "twice", "expression": "id * 2"}]},
     "alter_table_alter_columns": {"alterations": [{"path": "name", "rename": "label"}]},
@@ -106,7 +93,6 @@ class _Logging(FakeRest):
 
 
 async def logged(operation: str, mode: str) -> Collection[str]:
-    """Returns the operations that the server receives for one operation."""
     with _Logging() as server, tempfile.TemporaryDirectory() as folder:
         server.namespaces[("empty",)] = {}
         lance.write_dataset(_ROWS, f"{folder}/t")

@@ -14,9 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "lance_ns_async"
 PAGES = ROOT / "docs" / "pages"
 UNIT = ROOT / "tests" / "unit"
-
-_WITH_ROOMS = ("backends", "transports")
-"""The folders whose folders are rooms of their own; each serves other catalogs."""
+_WITH_ROOMS = ("backends", "transports")  # The folders whose folders are rooms of their own; each serves other catalogs
 
 _SITES = {
     "aws": ("glue",),
@@ -92,8 +90,7 @@ class Selection:
     """The rooms whose tests a run has."""
 
     rooms: Set[str]
-    changed: Sequence[str] = ()
-    """The changed files, whose own tests run, too."""
+    changed: Sequence[str] = ()  # The changed files, whose own tests run, too
 
     @classmethod
     def since(cls, revision: str) -> Selection:
@@ -103,7 +100,6 @@ class Selection:
 
     @cached_property
     def sites(self) -> Set[str]:
-        """The sites of the contract that these rooms need."""
         return {site for room in self.rooms for site in _SITES.get(room, ())}
 
     @cached_property

@@ -13,36 +13,25 @@ from typing import Literal
 from lance_ns_async.calls.limiter import Limiter, Sent
 
 Outcome = Literal["ok", "refused", "failed"]
-
-_OWN_WORK = 120e-6
-"""Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts."""
+_OWN_WORK = 120e-6  # Seconds of the client's own work for each call; without it, calls would come in unrealistic bursts
 _NEVER = Sent(0.0)
-_LONGEST = 600
-"""Seconds after which a simulation fails."""
+_LONGEST = 600  # Seconds after which a simulation fails
 
 
 @dataclass(frozen=True)
 class Server:
     """A catalog that refuses calls beyond its maximum, and some calls at random."""
 
-    cap: Callable[[float], int] = lambda now: 10**9
-    """Maximum number of concurrent calls."""
-    rate: float = 0.0
-    """Maximum number of calls per second, after a burst of `burst`; 0 for no maximum."""
+    cap: Callable[[float], int] = lambda now: 10**9  # Maximum number of concurrent calls
+    rate: float = 0.0  # Maximum number of calls per second, after a burst of `burst`; 0 for no maximum
     burst: int = 100
     latency: tuple[float, float] = (0.02, 0.02)
-    throttles: bool = False
-    """Whether refusals are throttling errors, such as 429."""
-    refusal: float = 0.0005
-    """Seconds until a refusal is sent."""
-    faults: float = 0.0
-    """The share of calls that are refused at random; half as many are cut."""
-    accidents: float = 0.0
-    """The share of calls that are refused at random, and at once."""
-    retry_after: float = 0.0
-    """Seconds that a refused call has to wait, in addition to its own pause."""
-    queue: float = inf
-    """The number of concurrent calls from which on the latency grows in proportion."""
+    throttles: bool = False  # Whether refusals are throttling errors, such as 429
+    refusal: float = 0.0005  # Seconds until a refusal is sent
+    faults: float = 0.0  # The share of calls that are refused at random; half as many are cut
+    accidents: float = 0.0  # The share of calls that are refused at random, and at once
+    retry_after: float = 0.0  # Seconds that a refused call has to wait, in addition to its own pause
+    queue: float = inf  # The number of concurrent calls from which on the latency grows in proportion
 
 
 @dataclass
@@ -56,16 +45,13 @@ class Run:
     most: int = 0
     at_end: int = 0
     limit: float = 0.0
-    extra_at_end: int = 0
-    """Number of refused calls in the second half."""
+    extra_at_end: int = 0  # Number of refused calls in the second half
     paced: bool = False
 
 
 def simulate(limiter: Limiter, calls: int, server: Server, *, seed: int, attempts: int = 8, begin: float = 0.0) -> Run:
-    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off.
-
-    A limiter that was used before needs a later time to `begin`.
-    """
+    """Makes a number of calls, each up to `attempts` times, with pauses of jittered exponential back-off. A limiter
+    that was used before needs a later time to `begin`."""
     chance, run = random.Random(seed), Run()
     waiting: deque[int] = deque([1] * calls)
     events: list[tuple[float, int, str, int, Sent]] = []

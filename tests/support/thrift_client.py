@@ -9,12 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from lance_namespace.errors import (
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
+import lance_namespace.errors as err
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -29,10 +24,10 @@ from tests.fakes.thrift_wire import REPLY, Message, Struct, read_message
 
 ERRORS: ErrorTable = {
     **COMMON_ERRORS,
-    "mismatch": ServiceUnavailableError,
-    "unauthenticated": UnauthenticatedError,
-    "UNKNOWN_METHOD": UnsupportedOperationError,
-    "NoSuchObjectException": NamespaceNotFoundError,
+    "mismatch": err.ServiceUnavailableError,
+    "unauthenticated": err.UnauthenticatedError,
+    "UNKNOWN_METHOD": err.UnsupportedOperationError,
+    "NoSuchObjectException": err.NamespaceNotFoundError,
 }
 QUICK = Policy(max_retries=3, backoff_initial=0.001, backoff_max=0.002)
 DATABASE = Method("get_database", ("NoSuchObjectException", "MetaException"), gives={1: None})
@@ -45,10 +40,8 @@ class Talkative(Server):
 
     def __init__(self, greeting: bytes = b"") -> None:
         super().__init__()
-        self.more = asyncio.Event()
-        """Set to send further bytes."""
-        self.left = asyncio.Event()
-        """Set when a client has closed its connection."""
+        self.more = asyncio.Event()  # Set to send further bytes
+        self.left = asyncio.Event()  # Set when a client has closed its connection
         self._greeting = greeting
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -101,8 +94,7 @@ async def client(
     login: Mechanism | None = None,
     first: tuple[Method, bytes] | None = None,
 ) -> AsyncIterator[Client]:
-    addresses = [Address(host, port) for port in ports]
-    route = ThriftRoute(addresses, connect_timeout, max_response_bytes, framed, tls)
+    route = ThriftRoute([Address(host, port) for port in ports], connect_timeout, max_response_bytes, framed, tls)
     caller = Caller(policy, ERRORS)
     thrift = open_thrift(
         route,

@@ -1,15 +1,47 @@
-"""The fake Glue: what AWS documents and moto lacks, which no server in the tests shows."""
+"""The fake Glue: what AWS documents and moto lacks; and the fake Lake Formation, called by botocore's own clients."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from aiobotocore.config import AioConfig
+from aiobotocore.session import AioSession
+from botocore.exceptions import ClientError
 
 from tests.fakes.glue import FakeGlue
-from tests.fakes.glue.clients import Clients, code
+
+_SESSION = AioSession()
+# The server must get invalid parameters, and each call once.
+_CONFIG = AioConfig(retries={"total_max_attempts": 1}, parameter_validation=False)
+
+
+class Clients:
+    """Creates clients, which are closed with the exit stack."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def __call__(self, server: FakeGlue, service: str = "glue", **credentials: str) -> Any:
+        """Returns a client of `glue` or `sts`, with the server's own credentials or others."""
+        own = {
+            "aws_access_key_id": server.properties["access_key_id"],
+            "aws_secret_access_key": server.properties["secret_access_key"],
+        }
+        client = _SESSION.create_client(
+            service, endpoint_url=server.endpoint, region_name=server.region, config=_CONFIG, **{**own, **credentials}
+        )
+        return await self._stack.enter_async_context(client)
+
+
+async def code(call: Awaitable[Any]) -> str:
+    """Returns the error code of a failing call; the status if the response has no code."""
+    with pytest.raises(ClientError) as failed:
+        await call
+    return str(failed.value.response["Error"]["Code"])
+
 
 ACCOUNT, OTHER = "123456789012", "999999999999"
 LAKE, S3 = f"{ACCOUNT}:lake", f"{ACCOUNT}:s3tablescatalog"
@@ -118,3 +150,64 @@ async def test_temporary_credentials_need_their_token_and_expire(server: FakeGlu
     assert [it["Name"] for it in (await good.get_databases())["DatabaseList"]] == ["db"]
     server.expire(issued["AccessKeyId"])
     assert await code(good.get_databases()) == "ExpiredTokenException"
+
+
+ARN = "arn:aws:glue:us-east-1:123456789012:table/db/t"
+
+
+@pytest.fixture
+def one_table() -> Iterator[FakeGlue]:
+    with FakeGlue() as one_table:
+        one_table.add_database("", "db")
+        one_table.add_table("", "db", "t")
+        yield one_table
+
+
+@pytest.fixture
+async def lake(one_table: FakeGlue) -> AsyncIterator[Any]:
+    async with AsyncExitStack() as stack:
+        yield await Clients(stack)(one_table, "lakeformation")
+
+
+async def test_a_granted_table_has_keys(lake: Any) -> None:
+    answer = await lake.get_temporary_glue_table_credentials(TableArn=ARN, Permissions=["SELECT"])
+    assert (answer["AccessKeyId"], answer["VendedS3Path"]) == ("ASIALAKE0001", ["s3://bucket/db/t.lance"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"TableArn": ARN.replace("/t", "/none")}, "EntityNotFoundException"),
+        ({"TableArn": ARN.replace("us-east-1", "eu-west-1")}, "InvalidInputException"),
+        ({"TableArn": "db.t"}, "InvalidInputException"),
+        ({"TableArn": ARN, "DurationSeconds": 60}, "InvalidInputException"),
+        ({"TableArn": ARN, "SupportedPermissionTypes": []}, "InvalidInputException"),
+        ({"TableArn": ARN, "Permissions": ["READ"]}, "InvalidInputException"),
+    ],
+)
+async def test_wrong_arguments_are_refused(lake: Any, arguments: dict[str, Any], expected: str) -> None:
+    assert await code(lake.get_temporary_glue_table_credentials(**arguments)) == expected
+
+
+async def test_grants_and_filters(one_table: FakeGlue, lake: Any) -> None:
+    one_table.grant("db/t", "SELECT")
+    call = lake.get_temporary_glue_table_credentials
+    assert await code(call(TableArn=ARN, Permissions=["INSERT"])) == "AccessDeniedException"
+    one_table.filter_cells("db/t")
+    types = ["COLUMN_PERMISSION"]
+    assert await code(call(TableArn=ARN, SupportedPermissionTypes=types)) == "PermissionTypeMismatchException"
+    assert (await call(TableArn=ARN, SupportedPermissionTypes=["CELL_FILTER_PERMISSION"]))["SessionToken"]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "expected"),
+    [
+        ({"aws_secret_access_key": "other"}, "InvalidSignatureException"),
+        ({"aws_access_key_id": "other"}, "UnrecognizedClientException"),
+        ({"aws_session_token": "other"}, "UnrecognizedClientException"),
+    ],
+)
+async def test_the_signature_is_verified(one_table: FakeGlue, credentials: dict[str, str], expected: str) -> None:
+    async with AsyncExitStack() as stack:
+        other = await Clients(stack)(one_table, "lakeformation", **credentials)
+        assert await code(other.get_temporary_glue_table_credentials(TableArn=ARN)) == expected

@@ -1,8 +1,6 @@
-"""Requests to the Lance REST server of Apache Gravitino 1.3.0, and its responses, which the fake repeats.
-
-A code of an error is that of the protocol; HTML and text come from its web framework. Names of 65 to 99 characters were
-not sent to the real server; the fake refuses them by the pattern in Gravitino's source.
-"""
+"""Requests to the Lance REST server of Apache Gravitino 1.3.0, and its responses, which the fake repeats. A code of an
+error is that of the protocol; HTML and text come from its web framework. Names of 65 to 99 characters were not sent to
+the real server; the fake refuses them by the pattern in Gravitino's source."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.gravitino import FakeGravitino
-from tests.fakes.raw import ask
-from tests.test_fakes.answers import check
+from tests.fakes.http import ask, check
+from tests.fakes.rest import FakeGravitino
 
 JSON = {"Content-Type": "application/json"}
 S, T, NEW = "/v1/namespace/c$s", "/v1/table/c$s$t", "/v1/table/c$s$new"

@@ -1,7 +1,5 @@
 """Requests to Lakekeeper 0.13.3, and its responses, which the fake repeats; `P` is the prefix of the warehouse.
-
-Remaining differences: some messages of errors; the endpoints in the configuration are those of the fake.
-"""
+Remaining differences: some messages of errors; the endpoints in the configuration are those of the fake."""
 
 from __future__ import annotations
 
@@ -12,15 +10,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.fakes.http import Reply, ask, check
 from tests.fakes.lakekeeper import FakeLakekeeper
-from tests.fakes.raw import Reply, ask
-from tests.test_fakes.answers import check
 
 JSON = {"Content-Type": "application/json"}
 NS, GT = "/catalog/v1/P/namespaces", "/lakekeeper/v1/P/namespaces/a/generic-tables"
 R = "/lakekeeper/v1/P/generic-tables/rename"
 CONFIG = "/catalog/v1/config"
-
 BASE = "s3://bucket/lake"
 NO_TABLE, NO_SPACE, NOT_EMPTY = "NoSuchGenericTableException", "NoSuchNamespaceException", "NamespaceNotEmptyException"
 EXISTS, PLACE, TABLE_PLACE = "AlreadyExistsException", "InvalidLocation", "InvalidTableLocation"
@@ -243,7 +239,6 @@ def test_repeated_changes_get_the_first_answer(server: FakeLakekeeper) -> None:
 
 @pytest.mark.parametrize(("is_soft", "ends"), [(False, [204, 404]), (True, [204, 204])])
 def test_concurrent_deletions(is_soft: bool, ends: list[int]) -> None:
-    """With soft deletion, all succeed."""
     with planted(soft=is_soft) as server, server.hold("DELETE") as hold, ThreadPoolExecutor(2) as pool:
         replies = [pool.submit(send, server, "DELETE", f"{GT}/t1") for _ in range(2)]
         hold.wait_for(2)

@@ -1,9 +1,6 @@
-"""Requests to Apache Polaris 1.4.1, and its responses, which the fake repeats.
-
-Remaining differences: some messages of errors; the fake creates no Iceberg tables, and refuses only those whose
-location overlaps that of a generic table; a namespace's location is compared with those of its siblings, not with their
-tables.
-"""
+"""Requests to Apache Polaris 1.4.1, and its responses, which the fake repeats. Remaining differences: some messages of
+errors; the fake creates no Iceberg tables, and refuses only those whose location overlaps that of a generic table; a
+namespace's location is compared with those of its siblings, not with their tables."""
 
 from __future__ import annotations
 
@@ -16,25 +13,33 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.fakes.iceberg.errors import error_in
+from tests.fakes.http import Reply, ask, check, error_in
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.requests import (
-    BASE,
-    FORM,
-    GENERIC,
-    GRANT,
-    MANAGEMENT,
-    OAUTH,
-    V1,
-    C,
-    N,
-    P,
-    bearing,
-    check_bare,
-    names,
-)
-from tests.fakes.raw import ask
-from tests.test_fakes.answers import check
+
+V1, GENERIC, MANAGEMENT = "/api/catalog/v1", "/api/catalog/polaris/v1", "/api/management/v1"
+C, P = f"{V1}/cat", f"{GENERIC}/cat"
+N = f"{C}/namespaces"
+BASE = "file:///data/cat"
+OAUTH = f"{V1}/oauth/tokens"
+GRANT = "grant_type=client_credentials&client_id=root&client_secret=s3cr3t&scope=PRINCIPAL_ROLE%3AALL"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def bearing(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def names(reply: Reply) -> list[str]:
+    return [identifier["name"] for identifier in reply.json["identifiers"]]
+
+
+def check_bare(reply: Reply, status: int) -> None:
+    headers = {key.lower(): value for key, value in reply.headers.items()}
+    assert (reply.status, reply.body) == (status, b"")
+    assert (headers["content-length"], headers["content-encoding"]) == ("0", "identity")
+    assert "content-type" not in headers
+    assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
+
 
 A = f"{P}/namespaces/a/generic-tables"
 ILLEGAL, FORBIDDEN, NULL = "IllegalArgumentException", "ForbiddenException", "NullPointerException"
@@ -269,12 +274,11 @@ def test_responses_have_a_type_and_are_compressed_on_request(server: FakePolaris
 
 
 def test_concurrent_changes_of_properties_conflict(server: FakePolaris) -> None:
-    with server.hold("properties") as hold:
-        with ThreadPoolExecutor(2) as pool:
-            changes = [pool.submit(ask, server, "POST", f"{N}/a/properties", {"removals": ["k"]}) for _ in range(2)]
-            hold.wait_for(2)
-            hold.release()
-            assert sorted(change.result().status for change in changes) == [200, 409]
+    with server.hold("properties") as hold, ThreadPoolExecutor(2) as pool:
+        changes = [pool.submit(ask, server, "POST", f"{N}/a/properties", {"removals": ["k"]}) for _ in range(2)]
+        hold.wait_for(2)
+        hold.release()
+        assert sorted(change.result().status for change in changes) == [200, 409]
 
 
 @pytest.mark.parametrize("header", [None, "Bearer nonsense", "Basic cm9vdDpzM2NyM3Q=", "Bearer"])
@@ -345,7 +349,6 @@ def test_a_principal_without_grants(method: str, path: str, body: Any, status: i
     ],
 )
 def test_newer_servers_accept_fewer_names(strictness: Any, refused: list[str], accepted: list[str]) -> None:
-    """These names are those of the source of the newer servers."""
     with FakePolaris(credential=None, strict_names=strictness) as server:
         server.add_namespace("cat", ["a"])
         for name in (*refused, *accepted):

@@ -1,22 +1,74 @@
-"""Requests to Unity Catalog 0.6.0, and its responses, which the fake repeats.
-
-Remaining differences: some messages of errors; the columns of some refused declarations are unknown.
-"""
+"""Requests to Unity Catalog 0.6.0, and its responses, which the fake repeats. Remaining differences: some messages of
+errors; the columns of some refused declarations are unknown."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.fakes.raw import ask
-from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.requests import LIST, TABLE, call, column, create, error, page
-from tests.test_fakes.answers import check
+from tests.fakes.http import Reply, ask, check
+from tests.fakes.unity import API, FakeUnity
+
+LIST = "/tables?catalog_name=c1&schema_name=s1"
+JSON = {"Content-Type": "application/json"}
+TABLE = {
+    "name": "t1",
+    "catalog_name": "c1",
+    "schema_name": "s1",
+    "table_type": "EXTERNAL",
+    "data_source_format": "TEXT",
+    "storage_location": "s3://bkt/t1.lance",
+    "properties": {"table_type": "lance"},
+    "columns": [],
+}
+
+
+def call(
+    server: FakeUnity, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> Reply:
+    """Sends a request; the path is relative to the API's root."""
+    return ask(server, method, API + path, body, {**(JSON if body is not None else {}), **(headers or {})})
+
+
+def create(server: FakeUnity, **changes: Any) -> Reply:
+    """Creates `TABLE` with some fields changed, and without those that are changed to `...`."""
+    body = {key: value for key, value in {**TABLE, **changes}.items() if value is not ...}
+    return call(server, "POST", "/tables", body)
+
+
+def error(reply: Reply) -> tuple[int, str, str]:
+    """Returns status, code and message of an error."""
+    body = reply.json
+    assert reply.headers["Content-Type"] == "application/json"
+    assert body["details"][0]["reason"] == body["error_code"]
+    return reply.status, body["error_code"], body["message"]
+
+
+def page(server: FakeUnity, path: str, headers: Mapping[str, str] | None = None) -> tuple[list[str], str | None]:
+    """Returns the names of a listing's page, and its token."""
+    body = call(server, "GET", path, headers=headers).json
+    token = body.pop("next_page_token")
+    (entries,) = body.values()
+    return [entry["name"] for entry in entries], token
+
+
+def column(name: str = "id", **changes: Any) -> dict[str, Any]:
+    """Returns a column; parts that are `...` are omitted."""
+    usual = {
+        "name": name,
+        "type_text": "bigint",
+        "type_json": json.dumps({"name": name, "type": "long", "nullable": True, "metadata": {}}),
+        "type_name": "LONG",
+        "position": 0,
+        "nullable": True,
+    }
+    return {key: value for key, value in {**usual, **changes}.items() if value is not ...}
+
 
 INVALID, INTERNAL, PRECONDITION = "INVALID_ARGUMENT", "INTERNAL", "FAILED_PRECONDITION"
 NO_CATALOG, NO_SCHEMA, NO_TABLE = "CATALOG_NOT_FOUND", "SCHEMA_NOT_FOUND", "TABLE_NOT_FOUND"
@@ -348,5 +400,4 @@ def test_the_owner_cannot_declare_at_a_location_in_use() -> None:
             ({"name": "t2"}, (403, "PERMISSION_DENIED")),
             ({"storage_location": "s3://bkt/other"}, (400, "TABLE_ALREADY_EXISTS")),
         ):
-            reply = call(server, "POST", "/tables", new(**changes), bearing("all"))
-            assert error(reply)[:2] == expected
+            assert error(call(server, "POST", "/tables", new(**changes), bearing("all")))[:2] == expected

@@ -15,7 +15,7 @@ from lance_ns_async import AsyncNamespace, Namespace, registry
 from lance_ns_async.registry import CLASS_PATHS
 from lance_ns_async.spark import LocationResolver
 from tests.fakes.sockets import Said, Server, http
-from tests.fakes.thrift_sasl import sasl_message
+from tests.fakes.thrift import sasl_message
 
 SECRET = "hush-hush-7"
 SECRETS: Mapping[str, Mapping[str, str]] = {

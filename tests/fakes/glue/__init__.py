@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+import atexit
+import multiprocessing
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from ..certificates import authority
-from ..faults import When
-from .calls import GlueCall
-from .control import Control, Held, Log
-from .quirks import GlueQuirks
-from .throttle import Occasion, Refusal
+from tests.fakes.certificates import authority
+from tests.fakes.glue.calls import GlueCall, GlueQuirks, Occasion, Refusal
+from tests.fakes.server import When
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
 """The parameters of a Lance table whose versions the storage manages."""
 
 
 class FakeGlue:
-    """A Glue Data Catalog over HTTP, with STS; each has its own process, state and port.
+    """A Glue Data Catalog over HTTP, with STS; each has its own process, state and port. An `operation` of a fault is a
+    regular expression for the whole name: `GetTable` does not match `GetTables`, `.*Catalogs?` matches those on
+    catalogs, and an empty one matches all, including those of STS. A call first waits (`hold`, `delay`), then gets the
+    oldest matching `cut` or `html_error`, then the oldest `fail` or `deny`, and then its temporary credentials are
+    checked."""
 
-    An `operation` of a fault is a regular expression for the whole name: `GetTable` does not match `GetTables`,
-    `.*Catalogs?` matches those on catalogs, and an empty one matches all, including those of STS. A call first waits
-    (`hold`, `delay`), then gets the oldest matching `cut` or `html_error`, then the oldest `fail` or `deny`, and
-    then its temporary credentials are checked.
-    """
-
-    account = "123456789012"
-    """The account of each caller that has not assumed a role of another account."""
+    account = "123456789012"  # The account of each caller that has not assumed a role of another account
 
     def __init__(
         self,
@@ -55,8 +59,7 @@ class FakeGlue:
             session_seconds=session_seconds,
         )
         self._control: Control | None = None
-        self.endpoint = ""
-        """The URL of both services; it stays the same after a restart."""
+        self.endpoint = ""  # The URL of both services; it stays the same after a restart
 
     def __enter__(self) -> Self:
         self._control = Control(self._quirks, self.region)
@@ -72,7 +75,6 @@ class FakeGlue:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties for a connection."""
         return {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -157,15 +159,10 @@ class FakeGlue:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Answers each call, or each n-th call, with an error of AWS; without `times`, for an unlimited number of
-        calls.
-
-        The default status is 400, for STS 403; STS sends its codes without `Exception` at the end.
-        """
-        occasion = Occasion(operation, times, every or 1)
-        self._ask("refuse", Refusal(occasion, code, message, status, dict(headers or {})))
+        calls. The default status is 400, for STS 403; STS sends its codes without `Exception` at the end."""
+        self._ask("refuse", Refusal(Occasion(operation, times, every or 1), code, message, status, dict(headers or {})))
 
     def deny(self, operation: str = "") -> None:
-        """Denies access to an operation."""
         self.fail("AccessDeniedException", operation=operation, times=None)
 
     def html_error(self, operation: str = "", times: int | None = 1, *, status: int = 500) -> None:
@@ -198,7 +195,6 @@ class FakeGlue:
         self._ask("lake", "grant", table, frozenset(permissions))
 
     def filter_cells(self, table: str) -> None:
-        """Adds a filter of cells to a table in Lake Formation."""
         self._ask("lake", "filter_cells", table)
 
     def limit_credentials(self, seconds: float | None) -> None:
@@ -220,10 +216,7 @@ class FakeGlue:
         **database_input: Any,
     ) -> None:
         """Adds a database. An empty path is the root catalog; `account:` and `account:a/b` are catalogs of another
-        account.
-
-        Catalogs of another account are accessible to each caller after something was added to them.
-        """
+        account. Catalogs of another account are accessible to each caller after something was added to them."""
         more = {} if parameters is None else {"Parameters": dict(parameters)}
         where = {} if location is None else {"LocationUri": location}
         self._ask("add_database", catalog_path, name, {**database_input, **more, **where})
@@ -240,10 +233,8 @@ class FakeGlue:
         columns: Mapping[str, str] | None = None,
         **table_input: Any,
     ) -> None:
-        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one.
-
-        Columns are names and types; other parts have the names of Glue, such as `TargetTable`.
-        """
+        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one. Columns are
+        names and types; other parts have the names of Glue, such as `TargetTable`."""
         more = (parameters, table_type, location, columns, table_input)
         self._ask("add_tables", catalog_path, database, [_table_input(catalog_path, database, name, *more)])
 
@@ -265,8 +256,7 @@ class FakeGlue:
 
     def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
         """Returns a table as it is stored; raises ValueError if it does not exist."""
-        stored: dict[str, Any] = self._ask("table", catalog_path, database, name)
-        return stored
+        return dict(self._ask("table", catalog_path, database, name))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         return self._running().ask(name, *arguments)
@@ -301,3 +291,99 @@ def _table_input(
         **more,
         **({"StorageDescriptor": storage} if storage else {}),
     }
+
+
+T = TypeVar("T")
+_TOP = Path(__file__).parents[3]
+
+
+class Control:
+    """A server's process, and the pipe to it. Calls from any thread are allowed."""
+
+    def __init__(self, quirks: GlueQuirks, region: str) -> None:
+        """Starts the process; `url` is the server's address."""
+        self._lock = threading.Lock()
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            socket.send_fds(_orders(), [b"."], [theirs.fileno()])
+        self._pipe.send((quirks, region))
+        self.url: str = self._answer()
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """Calls a method of the server; raises ValueError if the server refuses."""
+        with self._lock:
+            self._pipe.send((name, arguments))
+            return self._answer()
+
+    def close(self) -> None:
+        """Stops the server; its process ends."""
+        try:
+            self.ask("stop")
+        finally:
+            self._pipe.close()
+
+    def _answer(self) -> Any:
+        try:
+            went_well, value = self._pipe.recv()
+        except EOFError:
+            raise RuntimeError("fake Glue server: its process has ended; standard error says why") from None
+        if not went_well:
+            raise ValueError(value)
+        return value
+
+
+@lru_cache(maxsize=1)
+def _orders() -> socket.socket:
+    """Returns the socket to the process from which servers are forked, which lives as long as this one."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen([sys.executable, "-m", f"{__package__}.server"], stdin=theirs.fileno(), cwd=_TOP)
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+class Log(list[T]):
+    """The records of the server at the time of the request."""
+
+    def __init__(self, noted: Iterable[T], forget: Callable[[], None]) -> None:
+        super().__init__(noted)
+        self._forget = forget
+
+    def clear(self) -> None:
+        """Clears the records and counts of the server."""
+        super().clear()
+        self._forget()
+
+
+class Held:
+    """Calls that wait until they are released."""
+
+    def __init__(self, control: Control, number: int) -> None:
+        self._control = control
+        self._number = number
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting calls."""
+        return int(self._control.ask("held_back", self._number))
+
+    def wait_for(self, count: int = 1, within: float = 10.0) -> None:
+        """Blocks the calling thread until `count` calls wait; raises TimeoutError after `within` seconds."""
+        until = time.monotonic() + within
+        while self.waiting < count:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{self.waiting} of {count} calls came to wait")
+            time.sleep(0.002)
+
+    async def reached(self, count: int = 1) -> None:
+        """Like `wait_for`, in a coroutine."""
+        await asyncio.to_thread(self.wait_for, count)
+
+    def release(self) -> None:
+        """Lets the waiting calls continue, and later ones pass."""
+        self._control.ask("let_go", self._number)

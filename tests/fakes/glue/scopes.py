@@ -16,7 +16,6 @@ _LONGEST_CATALOG_NAME = 64
 
 
 def refused(code: str, message: str) -> JsonRESTError:
-    """Returns an error of Glue."""
     return JsonRESTError(code, message)
 
 
@@ -26,10 +25,8 @@ def invalid(message: str) -> JsonRESTError:
 
 
 class CatalogScope(GlueBackend):
-    """The databases of one catalog, and the catalogs below it. Names are stored in lower case.
-
-    Without a path, it is the root catalog of an account and a region.
-    """
+    """The databases of one catalog, and the catalogs below it. Names are stored in lower case. Without a path, it is
+    the root catalog of an account and a region."""
 
     def __init__(
         self,
@@ -41,8 +38,7 @@ class CatalogScope(GlueBackend):
         super().__init__(region_name, account_id)
         self.path = path
         self.children: dict[str, CatalogScope] = {}
-        self.shared = False
-        """Whether other accounts may use it; only for root catalogs."""
+        self.shared = False  # Whether other accounts may use it; only for root catalogs
         self._input = dict(catalog_input or {})
         self._created = self._updated = utcnow()
 
@@ -76,7 +72,6 @@ class CatalogScope(GlueBackend):
         return self.below(path.split("/")) if colon else self
 
     def below(self, names: Sequence[str]) -> CatalogScope:
-        """Returns the catalog at the end of these names."""
         scope = self
         for name in names:
             child = scope.children.get(name.lower())
@@ -92,7 +87,6 @@ class CatalogScope(GlueBackend):
             yield from child.descendants()
 
     def create_child(self, name: str, catalog_input: Mapping[str, Any]) -> CatalogScope:
-        """Creates a catalog directly below this one."""
         allowed = 0 < len(name) <= _LONGEST_CATALOG_NAME and not any(part in name for part in (".", "/", "\\", "aws:"))
         if not allowed or name == self.account_id:
             raise invalid(f"name failed to satisfy constraint: {name!r} is no name of a catalog")
@@ -166,14 +160,12 @@ class CatalogScope(GlueBackend):
 
 
 def root_of(account: str, region: str) -> CatalogScope:
-    """Returns the root catalog of an account in a region."""
     root = glue_backends[account][region]
     assert isinstance(root, CatalogScope)
     return root
 
 
 def folded(name: str) -> str:
-    """Returns a name as Glue stores it."""
     if not 0 < len(name) <= _LONGEST_NAME:
         raise invalid(f"name failed to satisfy constraint: between 1 and {_LONGEST_NAME} characters")
     return name.lower()

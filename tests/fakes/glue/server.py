@@ -1,31 +1,57 @@
-"""The fake Glue server itself, which runs in a separate process."""
+"""The fake Glue server itself, and the process from which servers are forked. moto has one state per process, so each
+server has a process. To load moto takes a second, a fork milliseconds: `python -m tests.fakes.glue.server` is the
+parent of all; its standard input is a socket, through which it gets the pipes to new servers."""
 
 from __future__ import annotations
 
+import gc
+import json
+import os
+import re
+import signal
+import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
-from ..faults import Answer, Received, When
-from ..http import FakeServer
-from .calls import GlueCall, call_of, is_glue, is_lake_formation, operation_of, refusal
-from .lake_formation import LakeFormation
-from .moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
-from .quirks import GlueQuirks
-from .scopes import CatalogScope, root_of
-from .sessions import Sessions
-from .throttle import Occasion, OperationDelay, OperationFault, OperationHold, Refusal, format_message
+from moto.core.base_backend import BackendDict
+from moto.core.exceptions import JsonRESTError
+from moto.core.utils import utcnow
+from moto.glue.models import glue_backends
+from moto.sts.models import AssumedRole, sts_backends
+
+from tests.fakes.glue.calls import (
+    REQUEST_ID,
+    GlueCall,
+    GlueQuirks,
+    Occasion,
+    OperationDelay,
+    OperationFault,
+    OperationHold,
+    Refusal,
+    call_of,
+    format_message,
+    is_glue,
+    is_lake_formation,
+    operation_of,
+    refusal,
+    signer_of,
+)
+from tests.fakes.glue.moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
+from tests.fakes.glue.scopes import CatalogScope, root_of
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received, When
+from tests.fakes.sigv4 import Signatures
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 """The permanent key of the account's user; Lake Formation accepts no other."""
 
 
 class GlueServer(FakeServer):
-    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it.
-
-    One process can have one server.
-    """
+    """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. One process can have one
+    server."""
 
     def __init__(self, quirks: GlueQuirks, region: str) -> None:
         super().__init__()
@@ -75,7 +101,6 @@ class GlueServer(FakeServer):
         self.clear()
 
     def lake(self, method: str, *arguments: Any) -> None:
-        """Calls a method of Lake Formation."""
         with self._lock:
             getattr(self._lake, method)(*arguments)
 
@@ -83,7 +108,6 @@ class GlueServer(FakeServer):
         return LakeFormation(self._region, lambda account: root_of(account, self._region))
 
     def switch(self, changes: Mapping[str, Any]) -> None:
-        """Changes quirks."""
         with self._lock:
             moto = self._extended()
             moto.quirks = replace(moto.quirks, **changes)
@@ -145,19 +169,16 @@ class GlueServer(FakeServer):
             return scope.create_child(names[-1], catalog_input).catalog_id
 
     def add_database(self, path: str, name: str, database_input: Mapping[str, Any]) -> None:
-        """Adds a database to a catalog."""
         with self._lock:
             self._scope(path).create_database(name, {**database_input, "Name": name})
 
     def add_tables(self, path: str, database: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        """Adds tables to a database."""
         with self._lock:
             scope = self._scope(path)
             for table_input in inputs:
                 scope.create_table(database, table_input["Name"], dict(table_input))
 
     def table(self, path: str, database: str, name: str) -> Mapping[str, Any]:
-        """Returns a table as it is stored."""
         with self._lock:
             return self._scope(path).get_table(database, name).as_dict()
 
@@ -187,3 +208,188 @@ class GlueServer(FakeServer):
             return refusal(request, result.code, message, result.status).with_headers(result.headers)
         code = self._sessions.fault(request)
         return refusal(request, code, format_message(code, action)) if code else None
+
+
+_ARN = re.compile(r"arn:aws:glue:([a-z0-9-]+):([0-9]{12}):table/((?:[^/]+/)*)([^/]+)/([^/]+)")
+_PERMISSIONS = {"ALL", "SELECT", "ALTER", "DROP", "DELETE", "INSERT", "DESCRIBE"}
+_TYPES = {"COLUMN_PERMISSION", "CELL_FILTER_PERMISSION", "NESTED_PERMISSION", "NESTED_CELL_PERMISSION"}
+_DENIED = "Insufficient Lake Formation permission(s) on {}"
+
+
+class LakeFormation:
+    """Grants of tables, and vended credentials."""
+
+    def __init__(self, region: str, root: Callable[[str], CatalogScope]) -> None:
+        """Creates it without restrictions: every table that exists is granted.
+
+        Args:
+            root: Returns the root catalog of an account.
+        """
+        self._root = root
+        self._region = region
+        self._grants: dict[str, frozenset[str]] = {}
+        self._filtered: set[str] = set()
+        self._lifetime: float | None = None
+        self._count = 0
+
+    def grant(self, table: str, permissions: frozenset[str]) -> None:
+        """Restricts the permissions for a table, named `database/table` or `catalog/database/table`."""
+        self._grants[table] = permissions
+
+    def filter_cells(self, table: str) -> None:
+        self._filtered.add(table)
+
+    def limit(self, seconds: float | None) -> None:
+        """Sets the lifetime of later credentials, whatever is requested; None means as requested."""
+        self._lifetime = seconds
+
+    def answer(self, request: Received, keys: Mapping[str, tuple[str, str | None]]) -> Answer:
+        """Returns the response to a call.
+
+        Args:
+            keys: The secret and the session token of each key that may sign.
+        """
+        signatures = Signatures("lakeformation", self._region, dict(keys), must_sign=frozenset({"host", "x-amz-date"}))
+        if (refused := signatures.refusal(request)) is not None:
+            return refused
+        parameters = request.json
+        if (problem := _problem(parameters)) is not None:
+            return refusal(request, "InvalidInputException", problem)
+        match = _ARN.fullmatch(parameters["TableArn"])
+        if match is None or match[1] != self._region:
+            return refusal(request, "InvalidInputException", f"Invalid table ARN: {parameters['TableArn']}")
+        _, account, catalogs, database, name = match.groups()
+        try:
+            table = self._root(account).below(catalogs.split("/")[:-1]).get_table(database, name).as_dict()
+        except JsonRESTError:
+            return refusal(request, "EntityNotFoundException", "Table not found.")
+        return self._decide(request, parameters, f"{catalogs}{database}/{name}", table["StorageDescriptor"]["Location"])
+
+    def _decide(self, request: Received, parameters: Mapping[str, Any], table: str, location: str) -> Answer:
+        granted = self._grants.get(table, frozenset({"ALL"}))
+        if "ALL" not in granted and not set(parameters.get("Permissions", ())) <= granted:
+            return refusal(request, "AccessDeniedException", _DENIED.format(table))
+        if table in self._filtered and "CELL_FILTER_PERMISSION" not in parameters.get("SupportedPermissionTypes", ()):
+            message = "Cell level permissions exist on the table, which the caller does not support."
+            return refusal(request, "PermissionTypeMismatchException", message)
+        self._count += 1
+        lifetime = parameters.get("DurationSeconds", 3600) if self._lifetime is None else self._lifetime
+        body = {
+            "AccessKeyId": f"ASIALAKE{self._count:04}",
+            "SecretAccessKey": "lake-secret",
+            "SessionToken": f"lake-token-{table}",
+            "Expiration": time.time() + lifetime,
+            "VendedS3Path": [location],
+        }
+        headers = {"Content-Type": "application/json", "x-amzn-RequestId": REQUEST_ID}
+        return Answer(200, json.dumps(body).encode(), headers)
+
+
+def _problem(parameters: Any) -> str | None:
+    """Returns what AWS would reject in the arguments; None if they are valid."""
+    if not isinstance(parameters, dict) or not isinstance(parameters.get("TableArn"), str):
+        return "TableArn is required."
+    if not set(parameters.get("Permissions", ())) <= _PERMISSIONS:
+        return "Permissions failed to satisfy constraint."
+    types = parameters.get("SupportedPermissionTypes", ["COLUMN_PERMISSION"])
+    if not types or not set(types) <= _TYPES:
+        return "SupportedPermissionTypes failed to satisfy constraint."
+    if not 900 <= parameters.get("DurationSeconds", 3600) <= 21600:
+        return "DurationSeconds must be between 900 and 21600."
+    return None
+
+
+class Sessions:
+    """The known temporary credentials. Permanent ones are not recorded: all are accepted, until they are expired."""
+
+    def __init__(self, *, lenient: bool) -> None:
+        """Creates it as lenient as moto: only expired credentials are refused."""
+        self._lenient = lenient
+        self._roles: dict[str, AssumedRole] = {}
+        self._expired: set[str] = set()
+
+    @property
+    def issued(self) -> Sequence[str]:
+        """The access key ids of all credentials, oldest first."""
+        return list(self._roles)
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, str | None]]:
+        return {key: (role.secret_access_key, role.session_token) for key, role in self._roles.items()}
+
+    def note(self) -> None:
+        """Records the credentials that moto has issued since the last call."""
+        for account in sts_backends.values():
+            for backend in account.values():
+                for role in backend.assumed_roles:
+                    self._roles.setdefault(role.access_key_id, role)
+
+    def expire(self, access_key_id: str | None) -> None:
+        """Makes these credentials invalid, or all so far."""
+        self._expired.update(self._roles if access_key_id is None else [access_key_id])
+
+    def clear(self) -> None:
+        """Forgets all credentials."""
+        self._roles.clear()
+        self._expired.clear()
+
+    def fault(self, request: Received) -> str | None:
+        """Returns the error code for the credentials of a request; None if they are valid."""
+        key, _ = signer_of(request)
+        if key in self._expired:
+            return "ExpiredTokenException"
+        role = self._roles.get(key)
+        if role is None or self._lenient:
+            return None
+        if request.headers.get("X-Amz-Security-Token") != role.session_token:
+            return "UnrecognizedClientException"
+        return "ExpiredTokenException" if role.expiration <= utcnow() else None
+
+
+def main() -> None:
+    """Forks a server for each pipe, until standard input is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
+        del os.environ[name]
+    # The names of regions are read from a large file of botocore: once here, and not by each server.
+    _ = glue_backends[ACCOUNT]["us-east-1"]
+    BackendDict.reset()
+    # Memory that the servers share stays shared during their garbage collections.
+    gc.freeze()
+    pipe = _forked()
+    if pipe is not None:
+        with pipe:
+            serve(pipe)
+
+
+def serve(pipe: Connection) -> None:
+    """Runs a server until the other end of the pipe is closed. It receives its quirks and region, and sends its URL.
+    Then it receives names of methods with arguments, and sends whether the call succeeded, and the result."""
+    with GlueServer(*pipe.recv()) as server:
+        pipe.send((True, server.url))
+        while True:
+            try:
+                name, arguments = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send((True, getattr(server, name)(*arguments)))
+            except (JsonRESTError, ValueError) as e:
+                pipe.send((False, getattr(e, "message", str(e))))
+
+
+def _forked() -> Connection | None:
+    """Returns once in each new process, with its pipe, and finally in the parent with None."""
+    with socket.socket(fileno=os.dup(0)) as orders:
+        while True:
+            _, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
+            if not descriptors:
+                return None
+            if os.fork() == 0:
+                return Connection(descriptors[0])
+            os.close(descriptors[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -10,26 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..thrift import ThriftServer, application_exception
-from ..thrift_calls import Call, HangUp
+from tests.fakes.hive3 import objects
+from tests.fakes.thrift import Call, HangUp, ThriftServer, application_exception
+
 from ..thrift_wire import REPLY, STRING, STRUCT, Message, Struct, Typed
 from .catalog import HiveCatalog
-from .errors import APPLICATION_TYPES, METHODS, Abandoned, Malformed, Thrown, Unforeseen
-from .objects import EXTERNAL
-from .places import Places, address, folded
 from .tables import Filters, HiveTables
 
-LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}
-"""The parameters of an external Lance table."""
-_ALIVE = 2
+LANCE: Mapping[str, str] = {"table_type": "lance", "EXTERNAL": "TRUE"}  # The parameters of an external Lance table
 
 
 class FakeHive(ThriftServer):
-    """A metastore; its content and its recorded calls survive a restart.
-
-    It creates and deletes real directories like real servers, those of its warehouse in `directory`; None means a
-    temporary one, which is removed at the end of the context.
-    """
+    """A metastore; its content and its recorded calls survive a restart. It creates and deletes real directories like
+    real servers, those of its warehouse in `directory`; None means a temporary one, which is removed at the end of the
+    context."""
 
     def __init__(
         self,
@@ -43,22 +37,19 @@ class FakeHive(ThriftServer):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Creates a server; `schemes` are the file systems that it supports besides local files, such as `{"s3a"}`.
-
-        2.3.9 is 3.1.3 without the methods for catalogs.
-        """
+        2.3.9 is 3.1.3 without the methods for catalogs."""
         super().__init__(framed=framed, plain_sasl=require_plain_sasl, tls=tls)
         self._stack = ExitStack()
         base = directory or Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lance-ns-hive-")))
         self.warehouse = base.resolve() / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)
-        self.compares = version.startswith("4")
-        """Whether an alteration may name a parameter that the table must have."""
+        self.compares = version.startswith("4")  # Whether an alteration may name a parameter that the table must have
         self._modern = version.startswith("4")
         self._sasl = require_plain_sasl is not None
-        self._catalog = HiveCatalog(f"file:{self.warehouse}", Places(schemes), modern=self._modern)
+        self._catalog = HiveCatalog(f"file:{self.warehouse}", objects.Places(schemes), modern=self._modern)
         self._tables = HiveTables(self._catalog, filters)
         self._heard: set[int] = set()
-        self.lacks = {method for method in METHODS if version == "2.3.9" and "catalog" in method}
+        self.lacks = {method for method in objects.METHODS if version == "2.3.9" and "catalog" in method}
         """Methods that are unknown to it."""
 
     def __enter__(self) -> Self:
@@ -75,7 +66,6 @@ class FakeHive(ThriftServer):
             self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
 
     def add_database(self, catalog: str, name: str, *, parameters: Mapping[str, str] | None = None) -> None:
-        """Adds a database to a catalog."""
         with self._lock:
             self._catalog.plant_database(catalog, name, parameters or {})
 
@@ -87,7 +77,7 @@ class FakeHive(ThriftServer):
         *,
         parameters: Mapping[str, str] = LANCE,
         location: str | None = None,
-        table_type: str = EXTERNAL,
+        table_type: str = objects.EXTERNAL,
     ) -> None:
         """Adds a table to a database; values are returned unchanged. Creates no directory."""
         with self._lock:
@@ -97,11 +87,10 @@ class FakeHive(ThriftServer):
         """Replaces a table as if another client had dropped it, and created it again in a later second."""
         with self._lock:
             old = self._catalog.database(catalog, database).tables.pop(name)
-            self._tables.plant(catalog, database, name, LANCE, location, EXTERNAL)
+            self._tables.plant(catalog, database, name, LANCE, location, objects.EXTERNAL)
             self._catalog.database(catalog, database).tables[name].created = old.created + 1
 
     def add_function(self, catalog: str, database: str, name: str) -> None:
-        """Adds a function to a database."""
         with self._lock:
             self._catalog.database(catalog, database).functions.add(name)
 
@@ -113,30 +102,29 @@ class FakeHive(ThriftServer):
         reply = Message(REPLY, call.method, call.sequence)
         first = call.connection not in self._heard
         self._heard.add(call.connection)
-        if call.method not in METHODS or call.method in self.lacks:
+        if call.method not in objects.METHODS or call.method in self.lacks:
             message = f"Invalid method name: '{call.method}'"
-            return application_exception(reply, APPLICATION_TYPES["unknown method"], message)
+            return application_exception(reply, objects.APPLICATION_TYPES["unknown method"], message)
         try:
             result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
-        except Thrown as e:
+        except objects.Thrown as e:
             return self.thrown(reply, e.name, str(e))
-        except Malformed as e:
-            return application_exception(reply, APPLICATION_TYPES["protocol"], str(e))
-        except Abandoned:
+        except objects.Malformed as e:
+            return application_exception(reply, objects.APPLICATION_TYPES["protocol"], str(e))
+        except objects.Abandoned:
             raise HangUp from None
-        except Unforeseen:
+        except objects.Unforeseen:
             if not self._modern:
                 raise HangUp from None
             message = f"Internal error processing {call.method}"
-            return application_exception(reply, APPLICATION_TYPES["internal"], message)
+            return application_exception(reply, objects.APPLICATION_TYPES["internal"], message)
         return replace(reply, body=Struct({} if result is None else {0: result}))
 
     def thrown(self, reply: Message, exception: str, message: str) -> Message:
         """Returns a reply with an exception; raises ValueError if the method does not declare it."""
         if exception == "TApplicationException":
-            return application_exception(reply, APPLICATION_TYPES["internal"], message)
-        field = METHODS[reply.name].index(exception) + 1
-        return replace(reply, body=Struct({field: Struct({1: message})}))
+            return application_exception(reply, objects.APPLICATION_TYPES["internal"], message)
+        return replace(reply, body=Struct({objects.METHODS[reply.name].index(exception) + 1: Struct({1: message})}))
 
     def _greet(self, call: Call, first: bool) -> Any:
         user, groups = call.arguments.get(1), call.arguments.get(2) or []
@@ -152,7 +140,7 @@ class FakeHive(ThriftServer):
         request = arguments.get(1)
         match call.method:
             case "getStatus":
-                return _ALIVE
+                return 2  # alive
             case "get_catalogs":
                 return Struct({1: Typed(STRING, sorted(catalogs.catalogs))})
             case "get_catalog":
@@ -194,5 +182,5 @@ class FakeHive(ThriftServer):
         raise NotImplementedError(call.method)
 
     def _database(self, text: str | None) -> Struct:
-        catalog, name = address(text)
-        return self._catalog.database(catalog, name).struct(folded(catalog), modern=self._modern)
+        catalog, name = objects.address(text)
+        return self._catalog.database(catalog, name).struct(objects.folded(catalog), modern=self._modern)

@@ -3,21 +3,188 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import socket
+import ssl
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from ..thrift_wire import I16, STRING, STRUCT, Struct, Typed
-from .raw import Outcome, RawHive, catalog, database, named, table
+from tests.fakes import thrift_wire
+from tests.fakes.hive3 import LANCE
+from tests.fakes.hive3.objects import METHODS
+from tests.fakes.thrift import COMPLETE, OK, START, sasl_message
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a call: `ok`, the name of an exception, or `cut`."""
+
+    kind: str
+    value: Any = None  # The result, or the message of the exception
+
+
+class RawHive:
+    """Makes calls over one connection, and over a new one after it was cut."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        framed: bool = False,
+        plain_sasl: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        host, _, port = uri.removeprefix("thrift://").rpartition(":")
+        self._address = (host, int(port))
+        self._framed = framed or plain_sasl is not None
+        self._plain_sasl = plain_sasl
+        self._tls = tls
+        self._sequence = 0
+        self._wire: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def ask(self, method: str, *arguments: Any) -> Outcome:
+        """Calls a method; arguments are numbered from 1, and None omits one."""
+        try:
+            reply = self.exchange(method, *arguments)
+        except (EOFError, ConnectionError):
+            self.close()
+            return Outcome("cut")
+        assert (reply.name, reply.sequence) == (method, self._sequence), reply
+        if reply.kind == thrift_wire.EXCEPTION:
+            return Outcome("TApplicationException", (reply.body[2], reply.body[1]))
+        for field, value in reply.body.items():
+            return Outcome(METHODS[method][field - 1], value.get(1)) if field else Outcome("ok", value)
+        return Outcome("ok")
+
+    def do(self, method: str, *arguments: Any) -> Any:
+        """Calls a method and returns its result; fails if there is none."""
+        outcome = self.ask(method, *arguments)
+        assert outcome.kind == "ok", outcome
+        return outcome.value
+
+    def exchange(self, method: str, *arguments: Any) -> thrift_wire.Message:
+        """Returns the reply without interpretation."""
+        self.send(method, *arguments)
+        return self.receive()
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Sends a call without waiting for the reply."""
+        self._sequence += 1
+        numbered = thrift_wire.Struct(dict(enumerate(arguments, 1)))
+        data = thrift_wire.Message(thrift_wire.CALL, method, self._sequence, numbered).encoded()
+        self.connected.sendall(thrift_wire.frame(data) if self._framed else data)
+
+    def receive(self) -> thrift_wire.Message:
+        """Returns the next reply."""
+        if not self._framed:
+            return thrift_wire.receive_message(self.connected)
+        (size,) = struct.unpack(">I", self.read(4))
+        return thrift_wire.decoded(self.read(size))
+
+    def read(self, size: int) -> bytes:
+        """Reads a number of bytes; raises EOFError if the connection ends before."""
+        data = b""
+        while len(data) < size:
+            more = self.connected.recv(size - len(data))
+            if not more:
+                raise EOFError("the connection ended")
+            data += more
+        return data
+
+    @property
+    def connected(self) -> socket.socket:
+        """Returns the connection, which is opened when it is needed."""
+        if self._wire is None:
+            wire = socket.create_connection(self._address, timeout=60.0)
+            self._wire = self._tls.wrap_socket(wire, server_hostname=self._address[0]) if self._tls else wire
+            if self._plain_sasl is not None:
+                self._log_in(*self._plain_sasl)
+        return self._wire
+
+    def _log_in(self, user: str, password: str) -> None:
+        assert self._wire is not None
+        self._wire.sendall(sasl_message(START, b"PLAIN") + sasl_message(OK, f"\0{user}\0{password}".encode()))
+        status, size = struct.unpack(">BI", self.read(5))
+        message = self.read(size)
+        if status != COMPLETE:
+            raise PermissionError(message.decode())
+
+
+def catalog(name: str | None, location: str | None = None, description: str | None = None) -> thrift_wire.Struct:
+    """Returns the request that creates a catalog."""
+    return thrift_wire.Struct({1: thrift_wire.Struct({1: name, 2: description, 3: location})})
+
+
+def database(
+    catalog: str | None,
+    name: str | None,
+    *,
+    description: str | None = None,
+    location: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    owner: tuple[str | None, int | None] = (None, None),
+) -> thrift_wire.Struct:
+    fields = {2: description, 3: location, 4: dict(parameters) if parameters is not None else None}
+    return thrift_wire.Struct({1: name, **fields, 6: owner[0], 7: owner[1], 8: catalog})
+
+
+def table(
+    catalog: str | None,
+    database: str | None,
+    name: str | None,
+    *,
+    location: str | None = None,
+    parameters: Mapping[str, str] = LANCE,
+    type: str | None = "EXTERNAL_TABLE",
+    columns: Sequence[tuple[str, str]] | None = (),
+    serde: thrift_wire.Struct | None = None,
+    storage: thrift_wire.Struct | None = None,
+) -> thrift_wire.Struct:
+    """Returns a table as it is sent; `storage` replaces the other arguments about its storage."""
+    described = None
+    if columns is not None:
+        described = thrift_wire.Typed(
+            thrift_wire.STRUCT, [thrift_wire.Struct({1: column, 2: kind}) for column, kind in columns]
+        )
+    usual = thrift_wire.Struct({1: described, 2: location, 7: thrift_wire.Struct() if serde is None else serde})
+    return thrift_wire.Struct(
+        {
+            1: name,
+            2: database,
+            7: usual if storage is None else storage,
+            8: thrift_wire.Typed(thrift_wire.STRUCT, []),
+            9: dict(parameters),
+            12: type,
+            17: catalog,
+        }
+    )
+
+
+def named(catalog: str | None, database: str | None, name: str | Sequence[str] | None) -> thrift_wire.Struct:
+    """Returns the request for a table, or for tables."""
+    return thrift_wire.Struct({1: database, 2: name, 4: catalog})
+
 
 LANCE_FILTER = 'hive_filter_field_params__table_type like "(?i)lance"'
-EVERY = Typed(I16, -1)
+EVERY = thrift_wire.Typed(thrift_wire.I16, -1)
 _LANCE = {"table_type": "lance", "EXTERNAL": "TRUE", "DO_NOT_UPDATE_STATS": "true"}
 _MANAGED = {"table_type": "lance"}
 _TIMES = re.compile(r"\b1[0-9]{9}\b")
 _LISTED_IN_NO_ORDER = {"get_table_names_by_filter", "get_table_objects_by_name_req"}
-Answer = tuple[str, str, Any]
-"""The call, its outcome, and its result or message."""
+Answer = tuple[str, str, Any]  # The call, its outcome, and its result or message
 
 
 class Series:
@@ -39,15 +206,15 @@ class Series:
         self._ask("getStatus")
         self._ask("get_catalogs")
         for name in ("HIVE", "nowhere", ""):
-            self._ask("get_catalog", Struct({1: name}))
-        self._ask("get_catalog", Struct())
+            self._ask("get_catalog", thrift_wire.Struct({1: name}))
+        self._ask("get_catalog", thrift_wire.Struct())
         for catalog_name, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
             self._ask("create_catalog", catalog(catalog_name, self._at(place), "Désc"))
         self._ask("create_catalog", catalog("CAT", self._at("again")))
         for location in ("some/where", "s3://bucket/x", "s3a://bucket/x"):
             self._ask("create_catalog", catalog("c", location))
         self._ask("get_catalogs")
-        self._ask("get_catalog", Struct({1: "cat"}))
+        self._ask("get_catalog", thrift_wire.Struct({1: "cat"}))
         for name, new, moved in (
             ("cat", "cat", self._at("cat")),
             ("cat", "cat", None),
@@ -55,9 +222,12 @@ class Series:
             ("nowhere", "nowhere", self._at("cat")),
             ("CAT", "Cat", None),
         ):
-            self._ask("alter_catalog", Struct({1: name, 2: Struct({1: new, 2: f"now {new}", 3: moved})}))
-        self._ask("alter_catalog", Struct({1: "cat", 2: Struct({1: "cat"})}))
-        self._ask("get_catalog", Struct({1: "cat"}))
+            self._ask(
+                "alter_catalog",
+                thrift_wire.Struct({1: name, 2: thrift_wire.Struct({1: new, 2: f"now {new}", 3: moved})}),
+            )
+        self._ask("alter_catalog", thrift_wire.Struct({1: "cat", 2: thrift_wire.Struct({1: "cat"})}))
+        self._ask("get_catalog", thrift_wire.Struct({1: "cat"}))
         self._ask("create_catalog", catalog("c" * 257, self._at("c")), loosely=True)
         self._ask("create_catalog", catalog("c", self._at("c"), "d" * 4001), loosely=True)
 
@@ -117,11 +287,9 @@ class Series:
         for name, parameters in (("counted", {"EXTERNAL": "TRUE"}), ("uncounted", _LANCE)):
             self._ask("create_table", table("cat", "d", name, parameters=parameters, location=self._at("t/full")))
             self._ask("get_table_req", named("cat", "d", name))
-        view = table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW")
-        self._ask("create_table", view)
+        self._ask("create_table", table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW"))
         self._ask("get_table_req", named("cat", "d", "view"))
-        columns = table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")])
-        self._ask("create_table", columns)
+        self._ask("create_table", table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")]))
         self._ask("get_table_req", named("cat", "d", "columns"))
         self._ask("create_table", table(None, "default", "inhive", location=self._at("t/inhive")))
         self._ask("get_table_req", named(None, "default", "inhive"))
@@ -139,7 +307,7 @@ class Series:
             ),
             *(table("cat", "d", ""), table("cat", "d", None), table("cat", "d", "é")),
             *(table("cat", "d", "t", columns=None), table("cat", "d", "t", columns=[("a", "text")])),
-            table("cat", "d", "t", storage=Struct({1: Typed(STRUCT, [])})),
+            table("cat", "d", "t", storage=thrift_wire.Struct({1: thrift_wire.Typed(thrift_wire.STRUCT, [])})),
         ):
             self._ask("create_table", refused)
         self._ask("create_table", table("cat", "d", "t", columns=[("a", "int"), ("A", "int")]), loosely=True)
@@ -180,14 +348,17 @@ class Series:
             self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=True)
         for text in ("@CAT#D", "@cat#nope", "@nowhere#d", "@cat#"):
             self._ask("get_table_names_by_filter", text, LANCE_FILTER, EVERY)
-        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, 0))
-        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, Typed(I16, -5))
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, 0))
+        self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, -5))
 
     def bulk(self) -> None:
         for request in (
             *(named("cat", "d", ["t1", "T1", "nope", "kept", "t1", ""]), named("CAT", "D", ["VIEW"])),
             *(named("cat", "nope", ["t1"]), named("nowhere", "d", ["t1"]), named(None, "@cat#d", ["t1"])),
-            *(named("cat", "d", None), Struct({1: "d", 2: Typed(STRING, []), 4: "cat"})),
+            *(
+                named("cat", "d", None),
+                thrift_wire.Struct({1: "d", 2: thrift_wire.Typed(thrift_wire.STRING, []), 4: "cat"}),
+            ),
         ):
             self._ask("get_table_objects_by_name_req", request)
 
@@ -211,7 +382,7 @@ class Series:
         self._ask("get_table_req", named("cat", "d", "renamed"))
         for text, name, request in self._refused_changes(changed):
             self._ask("alter_table", text, name, request)
-        self._ask("alter_table", "@cat#d", "renamed", Struct({**changed, 2: "db5"}))
+        self._ask("alter_table", "@cat#d", "renamed", thrift_wire.Struct({**changed, 2: "db5"}))
         self._ask("get_table_req", named("cat", "db5", "renamed"))
         self._files()
 
@@ -227,7 +398,7 @@ class Series:
         self._files()
         for text, cascade in (("@cat#d", False), ("@cat#nope", False), ("@nowhere#d", True), ("nope", True)):
             self._ask("drop_database", text, False, cascade)
-        self._ask("drop_catalog", Struct({1: "CAT"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "CAT"}))
         self._ask("drop_database", "@cat#D", False, True)
         self._files()
         self._ask("create_database", database("cat", "gone"))
@@ -241,28 +412,28 @@ class Series:
         for name in ("db1", "db_0", "db_1", "db5", "edge"):
             self._ask("drop_database", f"@cat#{name}", False, True)
         self._ask("get_databases", "@cat#*")
-        self._ask("drop_catalog", Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
         self._ask("drop_database", "@cat#default", False, False)
         self._ask("drop_database", "@cat#default", False, True)
-        self._ask("drop_catalog", Struct({1: "cat"}))
-        self._ask("drop_catalog", Struct({1: "cat"}))
-        self._ask("drop_catalog", Struct({1: "hive"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "cat"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "hive"}))
         self._ask("drop_database", "default", False, True)
         self._ask("create_catalog", catalog("empty", self._at("empty")))
-        self._ask("drop_catalog", Struct({1: "empty"}))
+        self._ask("drop_catalog", thrift_wire.Struct({1: "empty"}))
         self._ask("no_such_method")
         self._ask("get_catalogs")
         self._files()
 
-    def _refused_changes(self, good: Struct) -> Iterator[tuple[str, str, Struct]]:
+    def _refused_changes(self, good: thrift_wire.Struct) -> Iterator[tuple[str, str, thrift_wire.Struct]]:
         for text, name in (("@cat#d", "nope"), ("@cat#nope", "t1"), ("@nowhere#d", "t1")):
-            yield text, name, Struct({**good, 1: name, 17: None})
+            yield text, name, thrift_wire.Struct({**good, 1: name, 17: None})
         for field, wrong in (
             *((1, "kept"), (1, ""), (1, None), (2, None), (2, "nope"), (8, None), (17, "hive")),
-            *((7, Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
-            (7, Struct({**good[7], 7: None})),
+            *((7, thrift_wire.Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
+            (7, thrift_wire.Struct({**good[7], 7: None})),
         ):
-            yield "@cat#d", "renamed", Struct({**good, field: wrong})
+            yield "@cat#d", "renamed", thrift_wire.Struct({**good, field: wrong})
 
     def _ask(self, method: str, *arguments: Any, loosely: bool = False, without: str | None = None) -> None:
         """Makes a call; with `loosely`, messages are not compared, because they depend on the server's database."""

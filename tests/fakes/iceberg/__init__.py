@@ -10,13 +10,12 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, unquote_plus
 from uuid import UUID
 
-from ..faults import Answer, Received
-from ..http import FakeServer
-from ..jetty import JettyError, check_path, page
+from tests.fakes.http import FakeServer, JettyError, Refusal, check_jetty_path, jetty_page
+from tests.fakes.server import Answer, Received
+
 from ..sigv4 import Signatures
 from ..tokens import Tokens
 from .catalog import NESSIE, Dropped, IcebergCatalog, Quirks
-from .errors import Refusal
 from .metadata import Json, Loaded, creation
 
 LANCE = {"table_type": "lance", "managed_by": "storage"}
@@ -26,9 +25,7 @@ MANAGED = {"table_type": "lance", "managed_by": "impl"}
 """The properties of a Lance table whose versions the catalog commits."""
 
 
-VENDING = "X-Iceberg-Access-Delegation"
-"""The header by which a client requests credentials."""
-
+VENDING = "X-Iceberg-Access-Delegation"  # The header by which a client requests credentials
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
@@ -144,8 +141,7 @@ class FakeIceberg(FakeServer):
         """Adds a table and its namespace; returns its location. Snapshots are numbered from 1 to the current one."""
         location = location or "/".join(("s3://bucket", *levels, f"{name}.lance"))
         with self._lock:
-            updates = creation(location, properties, snapshots, format_version)
-            self._catalog.plant_table(levels, name, updates)
+            self._catalog.plant_table(levels, name, creation(location, properties, snapshots, format_version))
         return location
 
     def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
@@ -179,12 +175,12 @@ class FakeIceberg(FakeServer):
         except Refusal as refusal:
             return self._refused(refusal)
         except JettyError as error:
-            return page(error, request)
+            return jetty_page(error, request)
 
     def _answered(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         if self.quirks.jetty:
-            check_path(path, self._separator)
+            check_jetty_path(path, self._separator)
         if (request.method, path) == ("POST", self._token_path):
             return self.tokens.issue(request)
         if (status := self.tokens.refusal(request)) is not None:

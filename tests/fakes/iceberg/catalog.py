@@ -1,8 +1,6 @@
-"""The namespaces and tables of an Iceberg REST catalog in memory, and the differences between such catalogs.
-
-A namespace is identified by its key: its levels joined by the decoded separator. So with the separator `.`, the
-level `a.b` cannot be distinguished from the levels `a`, `b`, as on the Iceberg project's test server.
-"""
+"""The namespaces and tables of an Iceberg REST catalog in memory, and the differences between such catalogs. A
+namespace is identified by its key: its levels joined by the decoded separator. So with the separator `.`, the level
+`a.b` cannot be distinguished from the levels `a`, `b`, as on the Iceberg project's test server."""
 
 from __future__ import annotations
 
@@ -12,7 +10,8 @@ from typing import Literal
 from urllib.parse import unquote
 from uuid import uuid4
 
-from .errors import Refusal
+from tests.fakes.http import Refusal
+
 from .metadata import Json, Loaded, check_kinds, commit, lax
 
 
@@ -22,34 +21,23 @@ class Quirks:
 
     separator: str | None = "%2E"
     """The namespace separator in the configuration; None for no separator there, which means `%1F`."""
-    jetty: bool = True
-    """Whether names with `/`, `%` or control characters are refused by Jetty's error pages."""
-    orphans: bool = True
-    """Whether a namespace can be created below a missing one."""
-    lists_missing: bool = False
-    """Whether the listings of a missing namespace are empty instead of 404."""
+    jetty: bool = True  # Whether names with `/`, `%` or control characters are refused by Jetty's error pages
+    orphans: bool = True  # Whether a namespace can be created below a missing one
+    lists_missing: bool = False  # Whether the listings of a missing namespace are empty instead of 404
     paging: Literal["offset", "opaque", "ignored", "stuck"] = "offset"
     """The kind of page tokens: an offset, hex, none (one page with all items), or always the same one."""
-    typed_conflicts: bool = True
-    """Whether a 409 has a type instead of the empty string."""
-    stacks: bool = True
-    """Whether errors contain a Java stack."""
+    typed_conflicts: bool = True  # Whether a 409 has a type instead of the empty string
+    stacks: bool = True  # Whether errors contain a Java stack
     etags: bool = True
-    gzip: bool = True
-    """Whether responses are compressed for clients that accept it; an ETag then ends in `--gzip`."""
-    filters_snapshots: bool = True
-    """Whether `snapshots=refs` has an effect."""
-    needs_uuid: bool = False
-    """Whether a table cannot be created without `assign-uuid`."""
-    moves_tables: bool = False
-    """Whether a new table gets another location than the requested one."""
+    gzip: bool = True  # Whether responses are compressed for clients that accept it; an ETag then ends in `--gzip`
+    filters_snapshots: bool = True  # Whether `snapshots=refs` has an effect
+    needs_uuid: bool = False  # Whether a table cannot be created without `assign-uuid`
+    moves_tables: bool = False  # Whether a new table gets another location than the requested one
     lax_snapshots: bool = False
     """Whether the assertion that there is no snapshot is not enforced, nor that ids and sequence numbers are new;
     only the current snapshot is then stored, and none can be removed."""
-    transactions: bool = True
-    """Whether several tables can be committed at once."""
-    names_hold_references: bool = False
-    """Whether a table's name ends before `@` or `#`, and loses backticks around it."""
+    transactions: bool = True  # Whether several tables can be committed at once
+    names_hold_references: bool = False  # Whether a table's name ends before `@` or `#`, and loses backticks around it
 
 
 NESSIE = Quirks(
@@ -76,8 +64,7 @@ class Dropped:
 
     namespace: tuple[str, ...]
     name: str
-    purge: str | None
-    """The value of `purgeRequested`; None if it was not sent."""
+    purge: str | None  # The value of `purgeRequested`; None if it was not sent
 
 
 class IcebergCatalog:

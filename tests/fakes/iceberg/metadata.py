@@ -1,7 +1,5 @@
-"""Iceberg table metadata, and commits that change it, as in the Iceberg project's own test server.
-
-A kind of requirement or update is one function and one entry in `REQUIREMENTS` or `UPDATES`.
-"""
+"""Iceberg table metadata, and commits that change it, as in the Iceberg project's own test server. A kind of
+requirement or update is one function and one entry in `REQUIREMENTS` or `UPDATES`."""
 
 from __future__ import annotations
 
@@ -13,15 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from ..jetty import JettyError
-from .errors import Refusal
+from tests.fakes.http import JettyError, Refusal
 
-_LEEWAY_MILLIS = 60_000
-"""Maximum number of milliseconds by which a snapshot may be older than the table's last change."""
-
+_LEEWAY_MILLIS = 60_000  # Maximum number of milliseconds by which a snapshot may be older than the table's last change
 Json = dict[str, Any]
-Loaded = dict[str, Any]
-"""The response to the load of a table: `metadata-location` and `metadata`."""
+Loaded = dict[str, Any]  # The response to the load of a table: `metadata-location` and `metadata`
 
 
 def commit(table: Loaded | None, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:

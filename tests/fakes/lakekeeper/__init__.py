@@ -8,16 +8,28 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import UUID, uuid4
 
-from ..faults import Answer, Received
-from ..http import FakeServer
-from ..iceberg.errors import Refusal
+from tests.fakes.http import FakeServer, Refusal
+from tests.fakes.lakekeeper.catalog import (
+    Change,
+    Json,
+    LakekeeperWarehouse,
+    Levels,
+    NewNamespace,
+    NewTable,
+    Rename,
+    Unread,
+    check_parts,
+    flag,
+    fold,
+    fold_name,
+    page_size,
+    read,
+)
+from tests.fakes.server import Answer, Received
+
 from ..tokens import Tokens
-from .bodies import Change, NewNamespace, NewTable, Rename, Unread, flag, page_size, read
-from .catalog import Json, LakekeeperWarehouse, Levels, check_parts, fold, fold_name
 
-LANCE = {"table_type": "lance"}
-"""The property by which other tools recognize a Lance table."""
-
+LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
 _VENDING = "X-Iceberg-Access-Delegation"
 _LARGEST_PAGE = 1000
 _LARGEST_BODY = 2 * 2**20
@@ -70,10 +82,8 @@ class FakeLakekeeper(FakeServer):
         self._vends = vends
         self._load_config = dict(load_config or {})
         self._page_size = page_size
-        self._finished: dict[str, Answer] = {}
-        """Answers to changes, by the key of the change."""
-        self._removed: dict[tuple[Levels, str], int] = {}
-        """The times at which requests deleted tables, by folded names."""
+        self._finished: dict[str, Answer] = {}  # Answers to changes, by the key of the change
+        self._removed: dict[tuple[Levels, str], int] = {}  # The times at which requests deleted tables, by folded names
 
     @property
     def endpoint(self) -> str:
@@ -82,7 +92,6 @@ class FakeLakekeeper(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of a connection."""
         return {"endpoint": self.endpoint, "warehouse": self._name}
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
@@ -106,8 +115,7 @@ class FakeLakekeeper(FakeServer):
             body = {"name": name, "format": format, "base-location": location, "properties": dict(properties)}
             table = self.warehouse.plant_table(tuple(levels), body)
             table["protected"] = protected
-        place: str = table["base-location"]
-        return place
+        return str(table["base-location"])
 
     def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
@@ -323,5 +331,4 @@ def _check_new(body: Json) -> None:
 
 
 def _render(table: Json) -> Json:
-    """Returns a table as a response has it."""
     return {key: value for key, value in table.items() if key not in ("id", "space")}

@@ -1,9 +1,7 @@
-"""A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once.
-
-It answers as Lakekeeper 0.13.3 was seen to: names are stored unchanged, and compared by ICU at level 2, without case
-and forms of characters. The location of a table must not be equal to, above or below that of another, even of a deleted
-one that can be restored; but this is checked without a lock.
-"""
+"""A warehouse of a Lakekeeper server in memory: namespaces, generic tables, and locations that are used only once. It
+answers as Lakekeeper 0.13.3 was seen to: names are stored unchanged, and compared by ICU at level 2, without case and
+forms of characters. The location of a table must not be equal to, above or below that of another, even of a deleted one
+that can be restored; but this is checked without a lock."""
 
 from __future__ import annotations
 
@@ -11,17 +9,17 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
-from ..faults import Answer
-from ..iceberg.errors import Refusal
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tests.fakes.http import Refusal
+from tests.fakes.server import Answer, Received
 
 Json = dict[str, Any]
 Levels = tuple[str, ...]
-
-MAX_DEPTH = 5
-"""The maximum number of levels of a namespace."""
+MAX_DEPTH = 5  # The maximum number of levels of a namespace
 
 
 @dataclass(slots=True)
@@ -55,8 +53,7 @@ class LakekeeperWarehouse:
         self._places = (base, *also)
         self.soft = soft
         self.spaces: dict[Levels, Space] = {}
-        self.deleted: list[Json] = []
-        """The tables that could be restored."""
+        self.deleted: list[Json] = []  # The tables that could be restored
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> Space:
         """Creates a namespace and its parents if they are missing."""
@@ -156,11 +153,9 @@ class LakekeeperWarehouse:
         del self.space(levels).tables[fold_name(name)]
 
     def rename(self, source: tuple[Levels, str], destination: tuple[Levels, str]) -> None:
-        """Renames a table; another spelling of its own name counts as a change, too.
-
-        A name that is taken, also by a deleted table, is reported as a missing table, and so is that of the table
-        itself if its namespace is spelled otherwise.
-        """
+        """Renames a table; another spelling of its own name counts as a change, too. A name that is taken, also by a
+        deleted table, is reported as a missing table, and so is that of the table itself if its namespace is spelled
+        otherwise."""
         self.space(source[0])
         table = self.table(*source)
         target = self.space(destination[0])
@@ -230,3 +225,83 @@ def check_parts(levels: Levels) -> None:
         raise Refusal(400, "NamespacePartContainsDot", "Namespace parts cannot contain '.'")
     if not levels or "" in levels:
         raise Refusal(400, "NamespacePartEmpty", "Namespace parts cannot be empty")
+
+
+B = TypeVar("B", bound=BaseModel)
+
+
+class Unread(Exception):
+    """A refusal by the web framework, as text without an error object."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def answer(self) -> Answer:
+        """Returns the response."""
+        return Answer(self.status, str(self).encode(), {"Content-Type": "text/plain; charset=utf-8"})
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, populate_by_name=True)
+
+
+class NewNamespace(_Body):
+    namespace: list[str]
+    properties: dict[str, str] | None = None
+
+
+class NewTable(_Body):
+    name: str
+    format: Annotated[str, Field(min_length=1)]
+    base_location: Annotated[str | None, Field(alias="base-location")] = None
+    doc: str | None = None
+    properties: dict[str, str] = {}
+    schema_: Annotated[Any, Field(alias="schema")] = None
+    statistics: Any = None
+
+
+class Change(_Body):
+    updates: dict[str, str] = {}
+    removals: list[str] = []
+
+
+class Ident(_Body):
+    namespace: list[str]
+    name: str
+
+
+class Rename(_Body):
+    source: Ident
+    destination: Ident
+
+
+def read(kind: type[B], request: Received) -> B:
+    if not request.headers.get("Content-Type", "").startswith("application/json"):
+        raise Unread(415, "Expected request with `Content-Type: application/json`")
+    try:
+        value = request.json
+    except ValueError:
+        raise Unread(400, "Failed to parse the request body as JSON") from None
+    if not request.body:
+        raise Unread(400, "Failed to parse the request body as JSON: EOF while parsing a value")
+    try:
+        return kind.model_validate(value)
+    except ValidationError as e:
+        message = f"Failed to deserialize the JSON body into the target type: {e.errors()[0]['msg']}"
+        raise Unread(422, message) from None
+
+
+def flag(params: Mapping[str, str], name: str) -> bool:
+    """Returns a parameter that is true or false; the default is false."""
+    if (text := params.get(name, "false")) not in ("true", "false"):
+        raise Unread(400, f"Failed to deserialize query string: {name}: provided string was not `true` or `false`")
+    return text == "true"
+
+
+def page_size(params: Mapping[str, str], default: int) -> int:
+    """Returns the number of entries of a page, at least one."""
+    try:
+        return max(1, int(params.get("pageSize") or default))
+    except ValueError:
+        raise Unread(400, "Failed to deserialize query string: pageSize: invalid digit found in string") from None

@@ -1,38 +1,41 @@
-"""An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2.
-
-It follows an Apache Polaris 1.4.1 server; options give the behaviour of other versions and of gateways in front of
-them.
-"""
+"""An Apache Polaris server in memory: generic tables, namespaces, management of catalogs, and its own OAuth2. It
+follows an Apache Polaris 1.4.1 server; options give the behaviour of other versions and of gateways in front of
+them."""
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import re
+import secrets
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
 from uuid import uuid4
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from ..faults import Answer, Received
-from ..http import FakeServer
-from ..iceberg.errors import Refusal
-from ..sigv4 import Signatures
-from .catalog import Json, PolarisCatalogs, Space, compact
-from .errors import ERROR_TYPES, Bare, no_route, refused
-from .names import Strictness
-from .paths import parameters, segments
-from .routes import VENDING, Call, Done, PolarisRoutes
-from .tokens import OAuthError, PolarisTokens
+from tests.fakes.http import FakeServer, Refusal
+from tests.fakes.polaris.catalog import (
+    ERROR_TYPES,
+    Bare,
+    Json,
+    PolarisCatalogs,
+    Space,
+    Strictness,
+    compact,
+    no_route,
+    refused,
+)
+from tests.fakes.polaris.routes import VENDING, Call, Done, PolarisRoutes, parameters, segments
+from tests.fakes.server import Answer, Received
+from tests.fakes.sigv4 import Signatures
 
-LANCE = {"table_type": "lance"}
-"""The property by which other tools recognize a Lance table."""
-
-DEFAULT_REALM = "POLARIS"
-"""The default realm of a server."""
-
-IN_NAMESPACE = "in the namespace"
-"""Represents the location of the namespace followed by the table's name."""
+LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
+DEFAULT_REALM = "POLARIS"  # The default realm of a server
+IN_NAMESPACE = "in the namespace"  # Represents the location of the namespace followed by the table's name
 
 
 class FakePolaris(FakeServer):
@@ -53,14 +56,11 @@ class FakePolaris(FakeServer):
         signatures: Signatures | None = None,
         base: str = "file:///data",
     ) -> None:
-        """Creates a server.
-
-        Without a `credential`, no token is needed; `powerless` are ids and secrets of principals without grants.
-        `paging` pages the listings of namespaces, `table_page` those of tables, which no Polaris does. A `realm` is
-        required in each request. `vends` are `storage-access-configs` for requests with the header;
-        `refuses_delegation` answers these with an error. Catalogs are below `base`. With `signatures`, a gateway of
-        AWS in front of it checks all requests except those for tokens.
-        """
+        """Creates a server. Without a `credential`, no token is needed; `powerless` are ids and secrets of principals
+        without grants. `paging` pages the listings of namespaces, `table_page` those of tables, which no Polaris does.
+        A `realm` is required in each request. `vends` are `storage-access-configs` for requests with the header;
+        `refuses_delegation` answers these with an error. Catalogs are below `base`. With `signatures`, a gateway of AWS
+        in front of it checks all requests except those for tokens."""
         super().__init__()
         clients = {**dict([credential] if credential else []), **(powerless or {})}
         self.tokens = PolarisTokens(clients, token_lifetime)
@@ -80,7 +80,6 @@ class FakePolaris(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties of a connection."""
         properties = {"endpoint": self.endpoint}
         if self._credential is not None:
             properties["credential"] = ":".join(self._credential)
@@ -90,7 +89,6 @@ class FakePolaris(FakeServer):
 
     @property
     def token_requests(self) -> int:
-        """The number of requests for tokens."""
         return self.tokens.requests
 
     def token(self, principal: str | None = None) -> str:
@@ -113,7 +111,6 @@ class FakePolaris(FakeServer):
         self.expire_tokens()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Adds a catalog if it is missing."""
         base = location or f"{self._base}/{name}"
         storage = {"storageType": "FILE", "allowedLocations": [base]}
         body = {"name": name, "properties": {"default-base-location": base}, "storageConfigInfo": storage}
@@ -246,3 +243,115 @@ def _written(request: Received, done: Done) -> Answer:
         return Answer(done.status, done.body, headers)
     packed = gzip.compress(done.body, 1, mtime=0)
     return Answer(done.status, packed, {**headers, "Content-Encoding": "gzip"})
+
+
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_REFUSALS = {
+    "unauthorized_client": (401, "The client is not authorized"),
+    "invalid_scope": (400, "The scope is invalid"),
+    "invalid_client": (400, "The Client is invalid"),
+    "unsupported_grant_type": (400, "The grant type is invalid"),
+}
+
+
+class OAuthError(Exception):
+    """An error in the form of OAuth2, identified by its code."""
+
+    @property
+    def status(self) -> int:
+        return _REFUSALS[str(self)][0]
+
+    @property
+    def body(self) -> dict[str, str | None]:
+        return {"error": str(self), "error_description": _REFUSALS[str(self)][1], "error_uri": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The principal of a token, and its expiry by the endpoint's clock."""
+
+    principal: str
+    until: float
+
+
+class PolarisTokens:
+    """Issues tokens to clients with known secrets."""
+
+    def __init__(self, clients: Mapping[str, str], lifetime: int) -> None:
+        self.requests = 0  # The number of requests for tokens, including refused ones
+        self.scopes: list[str | None] = []  # The scope of each request for a token; None for requests without one
+        self._clients = dict(clients)
+        self._lifetime = lifetime
+        self._skipped = 0.0
+        self._good: dict[str, Grant] = {}
+
+    def forget(self) -> None:
+        """Makes all tokens known so far invalid."""
+        self._good.clear()
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock for the tokens."""
+        self._skipped += seconds
+
+    def principal(self, request: Received) -> str | None:
+        """Returns the principal of a request's bearer token; None for a missing, invalid or expired token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        grant = self._good.get(token) if scheme.lower() == "bearer" else None
+        return grant.principal if grant and self._now() < grant.until else None
+
+    def issue(self, request: Received) -> dict[str, object]:
+        form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
+        self.requests += 1
+        self.scopes.append(form.get("scope"))
+        if "grant_type" not in form:
+            raise Refusal(500, "NullPointerException", "Cannot read the grant type because it is null")
+        principal = self._exchanged(form) if form.get("grant_type") == _EXCHANGE else self._known(request, form)
+        return {
+            "access_token": self.grant(principal),
+            "token_type": "bearer",
+            "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            "expires_in": self._lifetime,
+        }
+
+    def grant(self, principal: str) -> str:
+        """Returns a new token in the form of a JWT."""
+        parts = [{"alg": "RS256", "typ": "JWT"}, {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}]
+        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+        token = ".".join((*encoded, secrets.token_urlsafe(48)))
+        self._good[token] = Grant(principal, self._now() + self._lifetime)
+        return token
+
+    def _known(self, request: Received, form: Mapping[str, str]) -> str:
+        id, secret = _credentials(request, form)
+        if form.get("grant_type") != "client_credentials":
+            raise OAuthError("unsupported_grant_type")
+        if not id:
+            raise OAuthError("invalid_client")
+        _check_scope(form)
+        if id not in self._clients or self._clients[id] != secret:
+            raise OAuthError("unauthorized_client")
+        return id
+
+    def _exchanged(self, form: Mapping[str, str]) -> str:
+        grant = self._good.get(form.get("subject_token", ""))
+        if grant is None or self._now() >= grant.until:
+            raise OAuthError("invalid_client")
+        _check_scope(form)
+        return grant.principal
+
+    def _now(self) -> float:
+        return time.monotonic() + self._skipped
+
+
+def _credentials(request: Received, form: Mapping[str, str]) -> tuple[str | None, str | None]:
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        id, _, secret = base64.b64decode(encoded).decode().partition(":")
+        return id, secret
+    return form.get("client_id"), form.get("client_secret")
+
+
+def _check_scope(form: Mapping[str, str]) -> None:
+    scopes = (form.get("scope") or "").split()
+    if not scopes or not all(scope.startswith("PRINCIPAL_ROLE:") for scope in scopes):
+        raise OAuthError("invalid_scope")

@@ -1,17 +1,102 @@
-"""The catalogs of a Polaris server in memory: namespaces, generic tables, and names of Iceberg tables."""
+"""The catalogs of a Polaris server in memory: namespaces, generic tables, names of Iceberg tables; and its errors."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
-from ..iceberg.errors import Refusal
-from .errors import Bare, exists, no_namespace, no_table, refused
-from .names import Strictness, check_name, check_uri
+from tests.fakes.http import Refusal
+from tests.fakes.server import Answer
+
+ERROR_TYPES = {
+    400: "IllegalArgumentException",
+    403: "ForbiddenException",
+    404: "NotFoundException",
+    405: "NotAllowedException",
+    406: "NotAcceptableException",
+    409: "AlreadyExistsException",
+    415: "NotSupportedException",
+    419: "AuthenticationTimeoutException",
+    500: "RuntimeException",
+}
+_CHALLENGES = {401: {"WWW-Authenticate": "Bearer"}}
+
+
+class Bare(Exception):
+    """An error that Polaris sends as a status without a body."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+    def answer(self) -> Answer:
+        """Returns the empty response, which has no content type."""
+        return Answer(self.status, b"", {"Content-Encoding": "identity", **_CHALLENGES.get(self.status, {})})
+
+
+def no_namespace(levels: tuple[str, ...]) -> Refusal:
+    """Returns the error for a missing namespace or catalog; dots within and between levels are not distinguished."""
+    shown = ".".join(levels) or "''"
+    return Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {shown}")
+
+
+def no_table(levels: tuple[str, ...], name: str) -> Refusal:
+    """Returns the error for a missing table, or a missing object above it."""
+    message = f"Generic table does not exist: {'.'.join((*levels, name))}"
+    return Refusal(404, "NoSuchTableException", message)
+
+
+def refused(message: str) -> Refusal:
+    """Returns the error for an impossible request."""
+    return Refusal(400, "IllegalArgumentException", message)
+
+
+def exists(message: str) -> Refusal:
+    """Returns the error for a name that is in use."""
+    return Refusal(409, "AlreadyExistsException", message)
+
+
+def no_route(message: str = "Unable to find matching target resource method") -> Refusal:
+    """Returns the error for an unknown path or method."""
+    return Refusal(404, "NotFoundException", message)
+
+
+def violated(constraint: str) -> Refusal:
+    """Returns the error for a parameter or body that violates a declared constraint."""
+    return Refusal(400, "ResteasyReactiveViolationException", constraint)
+
+
+Strictness = Literal["1.5", "1.6"]  # The first version with these checks
+_OUT_OF_URIS = re.compile(r'[\x00-\x20\x7f-\xa0"<>\[\\\]^`{|}]|%(?![0-9a-fA-F]{2})')
+_OUT_OF_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|#+`]')
+
+
+def check_name(name: str, strictness: Strictness | None) -> None:
+    """Raises an error for a name that newer servers refuse at creation; the server of 1.4.1 accepts all."""
+    if strictness is None:
+        return
+    strange = "/" in name or name != name.strip() or not name
+    if strictness == "1.6":
+        strange = strange or name in (".", "..") or _OUT_OF_NAMES.search(name) is not None
+    if strange:
+        raise refused(f"Invalid identifier name: '{name}'")
+
+
+def check_uri(location: str, start: int = 0) -> None:
+    """Raises an error if a location is not a URI, as far as it is parsed from `start` on."""
+    blanks = (i for i, c in enumerate(location) if i >= start and unicodedata.category(c) in ("Zs", "Zl", "Zp"))
+    blank = next(blanks, len(location))
+    bad = _OUT_OF_URIS.search(location, start, blank)
+    if bad or blank < len(location):
+        kind = "Malformed escape pair" if bad and bad[0] == "%" else "Illegal character in path"
+        raise refused(f"{kind} at index {bad.start() if bad else blank}: {location}")
+
 
 Levels = tuple[str, ...]
 Json = dict[str, Any]
@@ -26,17 +111,14 @@ def compact(value: Any) -> bytes:
 class Space:
     """A namespace, or a catalog, which is the namespace without levels."""
 
-    number: int
-    """Namespaces are numbered in the order of their creation."""
+    number: int  # Namespaces are numbered in the order of their creation
     levels: Levels
     location: str
     properties: dict[str, str | None]
     children: dict[str, Space] = field(default_factory=dict)
-    tables: dict[str, bytes] = field(default_factory=dict)
-    """The generic tables as the JSON text of responses."""
+    tables: dict[str, bytes] = field(default_factory=dict)  # The generic tables as the JSON text of responses
     iceberg: set[str] = field(default_factory=set)
-    changed: int = -1
-    """The time at which a request changed the properties."""
+    changed: int = -1  # The time at which a request changed the properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +130,7 @@ class Catalog:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        result: dict[str, str] = self.entity["properties"]
-        return result
+        return dict(self.entity["properties"])
 
 
 class PolarisCatalogs:
@@ -61,7 +142,6 @@ class PolarisCatalogs:
         self._numbers = count(1)
 
     def create(self, body: Json) -> Json:
-        """Returns the catalog that was created from the body's `catalog`."""
         name = body["name"]
         check_name(name, self._strictness)
         if name in self.catalogs:
@@ -98,8 +178,7 @@ class PolarisCatalogs:
 
     def create_namespace(self, parent: Space, level: str, requested: Mapping[str, Any]) -> Space:
         """Returns a new namespace below another, after all checks of the server."""
-        levels = (*parent.levels, level)
-        shown = ".".join(levels)
+        shown = ".".join((*parent.levels, level))
         check_name(level, self._strictness)
         if level in parent.children:
             raise exists(f"Cannot create namespace {shown}. Namespace already exists")

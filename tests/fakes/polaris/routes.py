@@ -1,19 +1,107 @@
-"""The routes of a Polaris server, for requests whose principal is known."""
+"""The routes of a Polaris server, for requests whose principal is known; and its parsing of raw paths and queries."""
 
 from __future__ import annotations
 
+import base64
+import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
-from ..faults import Received
-from ..iceberg.errors import Refusal
-from .catalog import Json, Levels, PolarisCatalogs, Space, change_properties, compact
-from .errors import ERROR_TYPES, Bare, exists, no_namespace, no_route, refused, violated
-from .paths import decoded, levels, page_size, page_start, page_token
+from tests.fakes.http import Refusal
+from tests.fakes.polaris.catalog import (
+    ERROR_TYPES,
+    Bare,
+    Json,
+    Levels,
+    PolarisCatalogs,
+    Space,
+    change_properties,
+    compact,
+    exists,
+    no_namespace,
+    no_route,
+    refused,
+    violated,
+)
+from tests.fakes.server import Received
 
-VENDING = "Polaris-Generic-Table-Access-Delegation"
-"""The header by which a client requests credentials."""
+_DOTS = re.compile(r"/(\.|%2e){1,2}(?=/|$)", re.IGNORECASE)
+_TOKEN = struct.Struct(">4sQQ")
+_MAGIC = b"page"
+
+
+def segments(path: str) -> list[str]:
+    """Returns the raw segments, without dot segments and a trailing slash."""
+    result = path[1:].split("/")
+    kept = _without_dots(result) if _DOTS.search(path) else result
+    if kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def levels(text: str) -> tuple[str, ...]:
+    """Returns the levels of a decoded namespace segment; an additional separator makes an empty level."""
+    return tuple(text.split("\x1f"))
+
+
+def decoded(segment: str) -> str:
+    """Returns a path segment, decoded once: a plus stays a plus."""
+    return unquote(segment)
+
+
+def parameters(query: str) -> dict[str, str]:
+    """Returns the form-decoded query: a plus is a blank."""
+    return dict(parse_qsl(query, keep_blank_values=True))
+
+
+def page_size(params: dict[str, str]) -> int | None:
+    """Returns the requested page size; None if there is none."""
+    text = params.get("pageSize")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise no_route("HTTP 404 Not Found") from None
+
+
+def page_token(last: int, size: int) -> str:
+    """Returns an opaque token for the page after the item of this number, with a page size."""
+    return base64.urlsafe_b64encode(_scrambled(_TOKEN.pack(_MAGIC, last, size))).decode()
+
+
+def page_start(token: str) -> tuple[int, int]:
+    try:
+        magic, last, size = _TOKEN.unpack(_scrambled(base64.urlsafe_b64decode(token)))
+    except (ValueError, struct.error):
+        magic, last, size = b"", 0, 0
+    if magic != _MAGIC:
+        raise Refusal(500, "RuntimeException", f"Invalid page token: {token}")
+    return last, size
+
+
+def _without_dots(segments: list[str]) -> list[str]:
+    kept: list[str] = []
+    for segment in segments:
+        match re.sub("%2e", ".", segment, flags=re.IGNORECASE):
+            case ".":
+                pass
+            case "..":
+                del kept[-1:]
+            case _:
+                kept.append(segment)
+    return kept
+
+
+def _scrambled(raw: bytes) -> bytes:
+    # So that a token is opaque, and contains characters that must be quoted.
+    return bytes(byte ^ (0x8B + 29 * i) % 256 for i, byte in enumerate(raw))
+
+
+VENDING = "Polaris-Generic-Table-Access-Delegation"  # The header by which a client requests credentials
 
 _ENDPOINTS = [
     *(f"{method} /v1/{{prefix}}/namespaces" for method in ("GET", "POST")),
@@ -32,13 +120,11 @@ class Call:
 
     request: Received
     params: dict[str, str]
-    stranger: str | None
-    """The principal, if it has no grants."""
+    stranger: str | None  # The principal, if it has no grants
 
     def body(self) -> Json:
         """Returns the request's JSON object."""
-        kind = self.request.headers.get("Content-Type", "application/json")
-        if not kind.startswith("application/json"):
+        if not self.request.headers.get("Content-Type", "application/json").startswith("application/json"):
             raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
         if not self.request.body:
             raise Refusal(500, "NullPointerException", "Cannot read the request because it is null")
@@ -83,8 +169,7 @@ class PolarisRoutes:
         self._catalogs = catalogs
         self._paging = paging
         self._table_page = table_page
-        self.now = 0
-        """The number of requests that were performed before the current one."""
+        self.now = 0  # The number of requests that were performed before the current one
 
     def management(self, call: Call, steps: Sequence[str]) -> Done:
         match call.request.method, *steps:
@@ -162,8 +247,7 @@ class PolarisRoutes:
         catalog = self._catalogs.catalogs.get(name)
         if catalog is None:
             raise no_route(f"Unable to find warehouse {name}")
-        overrides = {"prefix": name}
-        return _done({"defaults": catalog.properties, "overrides": overrides, "endpoints": _ENDPOINTS})
+        return _done({"defaults": catalog.properties, "overrides": {"prefix": name}, "endpoints": _ENDPOINTS})
 
     def _children(self, call: Call, catalog: str) -> Done:
         size, parent = page_size(call.params), call.params.get("parent")

@@ -7,23 +7,28 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 from uuid import uuid4
 
-from ..faults import Answer, Received
-from ..http import FakeServer
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
+from tests.fakes.unity.catalog import (
+    Access,
+    AssetRow,
+    CatalogRow,
+    Json,
+    SchemaRow,
+    TableRow,
+    User,
+    function,
+    model,
+    volume,
+)
+from tests.fakes.unity.checks import CODES, Dialect, UnityError, Unserved
+from tests.fakes.unity.routes import Call, Options, Pages, UnityRoutes
+
 from ..tokens import EXCHANGE
-from .access import Access, User
-from .assets import AssetRow, function, model, volume
-from .calls import Call
-from .catalog import CatalogRow, Json, SchemaRow, TableRow
-from .errors import CODES, Dialect, UnityError, Unserved
-from .pages import Pages
-from .routes import UnityRoutes, Ways
 
 API = "/api/2.1/unity-catalog"
-TOKENS = "/api/1.0/unity-control/auth/tokens"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-
-LANCE = {"table_type": "lance"}
-"""The property of an external table that makes it a Lance table."""
+LANCE = {"table_type": "lance"}  # The property of an external table that makes it a Lance table
 
 
 class FakeUnity(FakeServer):
@@ -44,22 +49,17 @@ class FakeUnity(FakeServer):
         credentials: Mapping[str, Any] | None = None,
         storage_root: str | None = None,
     ) -> None:
-        """Creates a server.
-
-        `authorization` are the tokens of users with all rights; None disables authorization. `catalog` is created.
-        `delta_only` accepts only external Delta tables. `extra_fields` adds fields of other services to responses.
-        `credentials` are parts of the responses to requests for temporary credentials, which are otherwise refused
-        for all but local tables. `storage_root` is the folder of the locations of schemas.
-        """
+        """Creates a server. `authorization` are the tokens of users with all rights; None disables authorization.
+        `catalog` is created. `delta_only` accepts only external Delta tables. `extra_fields` adds fields of other
+        services to responses. `credentials` are parts of the responses to requests for temporary credentials, which are
+        otherwise refused for all but local tables. `storage_root` is the folder of the locations of schemas."""
         super().__init__()
-        self.subjects: set[str] = set()
-        """Tokens of trusted identity providers."""
-        self.token_forms: list[dict[str, str]] = []
-        """The form of each request for a token."""
+        self.subjects: set[str] = set()  # Tokens of trusted identity providers
+        self.token_forms: list[dict[str, str]] = []  # The form of each request for a token
         self._dialect = dialect
         self._access = Access(authorization)
         self._token = next(iter(authorization), None) if authorization else None
-        self._ways = Ways(
+        self._options = Options(
             checks_columns=dialect == "0.6",
             delta_only=delta_only,
             extra_fields=extra_fields,
@@ -67,7 +67,7 @@ class FakeUnity(FakeServer):
             storage_root=storage_root,
         )
         pages = Pages(short=short_pages, empty=empty_pages, repeat=repeat_token)
-        self._routes = UnityRoutes(self._ways, pages, shuffled=unsorted)
+        self._routes = UnityRoutes(self._options, pages, shuffled=unsorted)
         self._catalog = catalog
         if catalog is not None:
             self.add_catalog(catalog)
@@ -79,7 +79,6 @@ class FakeUnity(FakeServer):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Returns the properties of a connection."""
         properties = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
         return properties if self._token is None else {**properties, "auth_token": self._token}
 
@@ -99,12 +98,10 @@ class FakeUnity(FakeServer):
             self._access.expire()
 
     def add_catalog(self, name: str) -> None:
-        """Adds a catalog if it is missing."""
         with self._lock:
             self._planted_catalog(name)
 
     def add_schema(self, catalog: str, name: str, properties: Mapping[str, str] | None = None) -> None:
-        """Adds a schema, with its missing catalog, or adds to its properties."""
         with self._lock:
             self._planted(catalog, name).info["properties"].update(properties or {})
 
@@ -143,21 +140,17 @@ class FakeUnity(FakeServer):
         return names
 
     def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
-        """Adds a volume and its schema."""
         self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
 
     def add_function(self, catalog: str, schema: str, name: str) -> None:
-        """Adds a function and its schema."""
         self._plant("functions", function(catalog, schema, name))
 
     def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
-        """Adds a registered model and its schema."""
         self._plant("models", model(catalog, schema, name, location))
 
     def _plant(self, kind: str, row: AssetRow) -> None:
         with self._lock:
-            schema = self._planted(row.info["catalog_name"], row.info["schema_name"])
-            schema.assets[kind].put(row.info["name"], row)
+            self._planted(row.info["catalog_name"], row.info["schema_name"]).assets[kind].put(row.info["name"], row)
 
     def duplicate(self, full_name: str) -> None:
         """Duplicates a table or schema, as after two concurrent creations; afterwards only listings work."""
@@ -166,15 +159,14 @@ class FakeUnity(FakeServer):
             if table:
                 row = self._routes.schema(catalog, schema)
                 name = table[0]
-                info = self._routes.table(row, name).info
-                row.tables.put(name, TableRow({**info, "table_id": str(uuid4())}))
+                row.tables.put(name, TableRow({**self._routes.table(row, name).info, "table_id": str(uuid4())}))
             else:
                 self._routes.plant_schema(self._routes.catalog(catalog), schema, {})
 
     def race(self, full_name: str) -> None:
         """Lets a table or schema be created once more although it exists, as if both creations had succeeded."""
         with self._lock:
-            self._ways.races.add(full_name)
+            self._options.races.add(full_name)
 
     def error(self, status: int) -> Answer:
         """Returns an error in the catalog's form; errors of a gateway in front of it have the gateway's form."""
@@ -185,14 +177,14 @@ class FakeUnity(FakeServer):
     def handle(self, request: Received) -> Answer:
         path, _, query = request.path.partition("?")
         try:
-            if (request.method, path) == ("POST", TOKENS):
+            if (request.method, path) == ("POST", "/api/1.0/unity-control/auth/tokens"):
                 return self._exchange(request)
             if not path.startswith(API + "/"):
                 raise Unserved(404)
             if "%00" in path:
                 raise Unserved(400, "Invalid request path")
             steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
-            self._ways.now = self._carried_out
+            self._options.now = self._carried_out
             # Of repeated parameters, the first one counts.
             params = dict(reversed(parse_qsl(query, keep_blank_values=True))) if query else {}
             return self._routes.answer(Call(request, params, self._access.user(request)), steps)
@@ -215,8 +207,7 @@ class FakeUnity(FakeServer):
             raise UnityError(401, CODES[401], "Invalid subject token")
         token = f"unity-token-{len(self.token_forms)}"
         self._access.set(token, User())
-        body = {"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"}
-        return Answer.of(body)
+        return Answer.of({"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"})
 
     def _planted_catalog(self, name: str) -> CatalogRow:
         return self._routes.catalogs.find(name) or self._routes.plant_catalog(name, {})

@@ -1,16 +1,20 @@
-"""The catalogs, schemas and tables of a Unity Catalog server in memory."""
+"""The users, catalogs, schemas, tables and further objects of a Unity Catalog server in memory."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import zlib
 from bisect import bisect_right, insort
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from .errors import internal
+from tests.fakes.server import Received
+from tests.fakes.unity.checks import forbidden, internal, unauthenticated
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -23,11 +27,9 @@ def compact(value: Any) -> bytes:
 
 
 class Shelf(Generic[T]):
-    """Objects by name, listed in the byte order of their names or in an arbitrary order.
-
-    Two concurrent requests may create objects with the same name. Such tables can only be listed; of such schemas,
-    the server uses the first one it finds.
-    """
+    """Objects by name, listed in the byte order of their names or in an arbitrary order. Two concurrent requests may
+    create objects with the same name. Such tables can only be listed; of such schemas, the server uses the first one it
+    finds."""
 
     def __init__(self, kind: str, *, shuffled: bool = False) -> None:
         self.kind = kind
@@ -67,7 +69,6 @@ class Shelf(Generic[T]):
         return result
 
     def put(self, name: str, entry: T) -> None:
-        """Adds an entry, also if one with this name exists."""
         self._entries.setdefault(name, []).append(entry)
         insort(self._keys, self._key(name))
 
@@ -127,8 +128,7 @@ class SchemaRow:
 
     info: Json
     tables: Shelf[TableRow]
-    assets: dict[str, Shelf[Any]]
-    """Volumes, functions and models by the paths of their listings."""
+    assets: dict[str, Shelf[Any]]  # Volumes, functions and models by the paths of their listings
 
     def text(self) -> bytes:
         return compact(self.info)
@@ -146,7 +146,6 @@ class CatalogRow:
 
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
-    """Returns a new catalog."""
     return {
         "name": name,
         "comment": comment,
@@ -197,3 +196,107 @@ def made() -> Json:
     """Returns the creator and the time of creation."""
     now = int(time.time() * 1000)
     return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}
+
+
+KINDS = {"volumes": "Volume", "functions": "Function", "models": "Registered_model"}
+"""The last segment of a listing's path, and the kind of the listed objects."""
+
+
+@dataclass(slots=True)
+class AssetRow:
+    """A volume, a function or a model in the form of responses."""
+
+    info: Json
+
+    def text(self) -> bytes:
+        return compact(self.info)
+
+
+def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> AssetRow:
+    """Returns a new volume, MANAGED or EXTERNAL."""
+    own: Json = {"volume_id": str(uuid4()), "volume_type": kind, "storage_location": location}
+    return AssetRow({**_named(catalog, schema, name), **own})
+
+
+def function(catalog: str, schema: str, name: str) -> AssetRow:
+    own: Json = {"function_id": str(uuid4()), "data_type": "INT", "routine_body": "EXTERNAL"}
+    return AssetRow({**_named(catalog, schema, name), **own})
+
+
+def model(catalog: str, schema: str, name: str, location: str) -> AssetRow:
+    """Returns a new registered model, whose versions have their files under its location."""
+    return AssetRow({**_named(catalog, schema, name), "id": str(uuid4()), "storage_location": location})
+
+
+def delete_directory(location: str) -> None:
+    """Deletes a local directory, as the server does with managed data; a missing one is not an error."""
+    if location.startswith("file:"):
+        shutil.rmtree(unquote(urlsplit(location).path), ignore_errors=True)
+
+
+def _named(catalog: str, schema: str, name: str) -> Json:
+    full_name = f"{catalog}.{schema}.{name}"
+    return {"name": name, "catalog_name": catalog, "schema_name": schema, "full_name": full_name, **made()}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated user."""
+
+    grants: frozenset[str] | None = None  # Full names of the only tables that the user may read; None for all rights
+
+    def sees(self, full_name: str) -> bool:
+        """Returns whether listings contain a table, or a schema or catalog of such tables."""
+        if self.grants is None:
+            return True
+        return any(grant == full_name or grant.startswith(f"{full_name}.") for grant in self.grants)
+
+    def check(self, full_name: str) -> None:
+        """Raises an error if the user may not read an existing object."""
+        if not self.sees(full_name):
+            raise forbidden()
+
+    @property
+    def is_authorized(self) -> bool:
+        """Returns whether the server checks rights."""
+        return self is not EVERYBODY
+
+    def check_owner(self) -> None:
+        """Raises an error for a user without the right to change objects."""
+        if self.grants is not None:
+            raise forbidden()
+
+
+EVERYBODY = User()
+
+
+class Access:
+    """The valid tokens of a server; None disables authorization."""
+
+    def __init__(self, tokens: Collection[str] | None) -> None:
+        self._users: dict[str, User | None] | None = None if tokens is None else {t: User() for t in tokens}
+
+    def set(self, token: str, user: User | None) -> None:
+        """Makes a token valid for a user; None is a user that the catalog does not know."""
+        if self._users is None:
+            raise ValueError("authorization: off; give a set of tokens, which may be empty")
+        self._users[token] = user
+
+    def expire(self) -> None:
+        """Makes all tokens known so far invalid."""
+        if self._users is not None:
+            self._users.clear()
+
+    def user(self, request: Received) -> User:
+        """Returns the user of a request; raises an error for an invalid token."""
+        if self._users is None:
+            return EVERYBODY
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme != "Bearer":
+            raise unauthenticated("No authorization found.")
+        if token not in self._users:
+            raise unauthenticated("Invalid access token.")
+        user = self._users[token]
+        if user is None:
+            raise forbidden(f"User not allowed: {token}")
+        return user

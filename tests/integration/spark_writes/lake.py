@@ -19,9 +19,7 @@ from lance_ns_async import Namespace
 from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.resolve.report import WriteReport
 
-JOB_FAILED = (PySparkException, Py4JJavaError)
-"""The errors of a failed job; Spark before 4.0 raises the latter."""
-
+JOB_FAILED = (PySparkException, Py4JJavaError)  # The errors of a failed job; Spark before 4.0 raises the latter
 ID = ["db", "t"]
 
 
@@ -57,8 +55,7 @@ class Lake:
 
     def ids(self, version: int | None = None) -> list[Any]:
         """Returns the sorted values of the column `id`."""
-        values: list[Any] = self.dataset(version).to_table()["id"].to_pylist()
-        return sorted(values)
+        return sorted(self.dataset(version).to_table()["id"].to_pylist())
 
 
 def files(root: Path) -> set[str]:

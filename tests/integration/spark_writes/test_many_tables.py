@@ -23,7 +23,7 @@ from lance_ns_async.spark.write.many import By
 from lance_ns_async.spark.write.task_writer import Sink, tables_writer
 from tests.fakes.hive3 import FakeHive
 from tests.integration.spark_writes.lake import JOB_FAILED, Lake, files
-from tests.support.spark_sessions import SPARK
+from tests.support.spark import SPARK
 
 pytestmark = SPARK
 
@@ -179,8 +179,7 @@ def test_a_frame_that_changes_fails_instead_of_losing_rows(spark: SparkSession, 
         marker.touch()
 
     marker = tmp_path / "evaluated"
-    df = rows(spark.newSession(), 40).coalesce(1).mapInArrow(drop_one, "id long, name string")
-    report = write(lake, df)
+    report = write(lake, rows(spark.newSession(), 40).coalesce(1).mapInArrow(drop_one, "id long, name string"))
     assert report.counts == {"created": 3, "failed": 1}
     assert "cache it" in report.having("failed")[0].reason
     assert report.failed == [TableId(["db", "t0"])]

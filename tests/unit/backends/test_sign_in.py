@@ -23,12 +23,11 @@ from lance_ns_async.settings import TokenFunction
 from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.sigv4 import Signatures
-from tests.fakes.sts import FakeSts
+from tests.fakes.sigv4 import FakeSts, Signatures
 from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
-from tests.support.aws import forget_aws
 from tests.support.errors import catch
+from tests.support.glue import forget_aws
 from tests.support.running import running
 
 TYPE = "urn:ietf:params:oauth:token-type"

@@ -141,7 +141,7 @@ def hive(tmp: Path) -> Iterator[Place]:
 @contextmanager
 def glue(home: Path) -> Iterator[Place]:
     # Imported here because it needs an extra.
-    from tests.support.aws import forget_aws
+    from tests.support.glue import forget_aws
 
     with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
         forget_aws(patch, home)

@@ -17,7 +17,7 @@ from lance_ns_async.cli.errors import Code, Misuse
 from lance_ns_async.cli.whole_catalogs import choose_target, parse_rules
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.commands import Run
-from tests.support.folders import make_table
+from tests.support.lake import make_table
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from lance_ns_async.engine.locate import Locator, locate
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import Id, Table
 from tests.fakes.clock import run
-from tests.fakes.faults import Answer, Received
 from tests.fakes.memory import MemoryBackend
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
+from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 from tests.support import polaris, unity
 from tests.support.lake import ROWS

@@ -27,7 +27,7 @@ from tests.fakes.hive3.objects import EXTERNAL, MANAGED
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
 from tests.fakes.unity import FakeUnity
-from tests.support.folders import make_file
+from tests.support.lake import make_file
 
 ROWS = pa.table({"id": [1]})
 LANCE = {"table_type": "lance", "gc.enabled": "false"}

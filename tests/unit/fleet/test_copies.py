@@ -19,7 +19,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.support.budget import with_usual
-from tests.support.outcomes import table_counts
+from tests.support.lake import table_counts
 
 pytestmark = pytest.mark.long
 COUNT = 110

@@ -22,7 +22,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.support.budget import with_usual
-from tests.support.outcomes import table_counts
+from tests.support.lake import table_counts
 
 QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
 LANCE = {"table_type": "lance"}

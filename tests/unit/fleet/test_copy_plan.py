@@ -21,8 +21,7 @@ from lance_ns_async.fleet import copy_plan as plans
 from lance_ns_async.fleet.copies import copy
 from lance_ns_async.fleet.reading import Reading
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.lake import ROWS, stream
-from tests.support.outcomes import table_counts
+from tests.support.lake import ROWS, stream, table_counts
 
 ANY = Capabilities(min_depth=0, max_depth=None)
 FOLDS = replace(ANY, folds_case=True)

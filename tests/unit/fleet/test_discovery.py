@@ -26,7 +26,7 @@ from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.locations import default_location, unique_location
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
-from tests.support.folders import make_file, make_table, make_traps
+from tests.support.lake import make_file, make_table, make_traps
 from tests.support.processes import run_script
 
 ROWS = pa.table({"x": [1, 2]})

@@ -9,7 +9,7 @@ import pytest
 
 from lance_ns_async.spark import LocationResolver
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark_lake import Lake, lake_in, resolver_of
+from tests.support.spark import Lake, lake_in, resolver_of
 
 
 @pytest.fixture

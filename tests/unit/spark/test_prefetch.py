@@ -23,7 +23,7 @@ from lance_ns_async.spark.resolve.location import LocationCache
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem, one_error, report
 from lance_ns_async.tabular import Subject
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark_lake import ROWS, Lake, ids, prefetch_together
+from tests.support.spark import ROWS, Lake, ids, prefetch_together
 
 
 def paths(server: FakeIceberg) -> list[str]:

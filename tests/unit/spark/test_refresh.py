@@ -16,7 +16,7 @@ from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
 from lance_ns_async.spark import LocationResolver, Locations
 from lance_ns_async.spark.resolve.location import LocationCache
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.renewing import KeyedS3, RenewingPolaris
+from tests.fakes.s3 import KeyedS3, RenewingPolaris
 
 ROWS = pa.table({"id": [1, 2, 3]})
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}

@@ -20,7 +20,7 @@ from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.session import label
 from lance_ns_async.spark.tasks import cause_of, distribute, rebuild, task_error
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark_lake import Lake, ids, prefetch_together
+from tests.support.spark import Lake, ids, prefetch_together
 
 
 def test_a_timeout_bounds_the_whole(server: FakeIceberg, remote: LocationResolver) -> None:

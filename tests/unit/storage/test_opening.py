@@ -18,12 +18,11 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Table
 from lance_ns_async.storage.options import merge_options
 from tests.fakes.clock import run_past
-from tests.fakes.faults import Answer, Received
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
 from tests.fakes.polaris import FakePolaris
-from tests.fakes.renewing import KeyedS3, RenewingPolaris
-from tests.fakes.s3 import FakeS3
+from tests.fakes.s3 import FakeS3, KeyedS3, RenewingPolaris
+from tests.fakes.server import Answer, Received
 from tests.support.lake import ROWS, stream
 from tests.support.polaris import QUICK, connected
 

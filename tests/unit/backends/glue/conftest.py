@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.glue import FakeGlue
-from tests.support.aws import forget_aws
-from tests.support.glue import plant
+from tests.support.glue import forget_aws, plant
 
 
 @pytest.fixture(autouse=True)

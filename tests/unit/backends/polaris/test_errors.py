@@ -13,8 +13,8 @@ from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.backends.polaris.wire import ERRORS, TOKEN_ERRORS
 from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
-from tests.fakes.faults import When
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.server import When
 from tests.support.errors import catch
 from tests.support.polaris import connected, described, list_requests
 from tests.support.running import running

@@ -29,8 +29,7 @@ from lance_ns_async.backends.rest import wire
 from lance_ns_async.errors import AnotherAnswerError
 from lance_ns_async.gateway import serving
 from lance_ns_async.model import Page
-from tests.fakes.gravitino import FakeGravitino
-from tests.fakes.rest import FakeRest
+from tests.fakes.rest import FakeGravitino, FakeRest
 from tests.support.errors import catch
 from tests.support.running import running
 

@@ -16,8 +16,8 @@ from lance.namespace import RestAdapter
 from lance_ns_async import AsyncNamespace, Call
 from lance_ns_async.operations import rows as row_operations
 from tests.documentation.pages import Page
-from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest, RestDialect
+from tests.fakes.server import Answer, Received
 from tests.support import rest_wire
 from tests.support.errors import catch
 from tests.support.gateway import served

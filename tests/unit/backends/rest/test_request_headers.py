@@ -20,8 +20,8 @@ from lance_ns_async.calls import request_headers
 from lance_ns_async.gateway import serving
 from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.storage.opening import Opener
-from tests.fakes.faults import Answer, Received
 from tests.fakes.rest import FakeRest
+from tests.fakes.server import Answer, Received
 from tests.support.errors import catch
 from tests.support.running import running
 

@@ -17,12 +17,12 @@ import pytest
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
 from lance_ns_async.storage.options import merge_options
-from tests.fakes.faults import Answer, Received
 from tests.fakes.glue import FakeGlue
 from tests.fakes.http import FakeServer
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.rest import FakeRest
+from tests.fakes.server import Answer, Received
 from tests.support.errors import catch
 from tests.support.lake import stream
 from tests.support.polaris import connected, described, open_server

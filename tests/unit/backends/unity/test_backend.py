@@ -16,7 +16,7 @@ import pytest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
-from tests.fakes.unity.errors import Dialect, lost_race
+from tests.fakes.unity.checks import Dialect, lost_race
 from tests.support.errors import catch
 from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened

@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 
 from lance_ns_async import TableId
 from lance_ns_async.backends.unity.columns import EXACT, columns, schema
-from tests.fakes.unity.columns import check_storable, check_types
+from tests.fakes.unity.checks import check_storable, check_types
 
 ID = TableId(["main", "a", "t"])
 UNITS = ("s", "ms", "us", "ns")

@@ -18,11 +18,11 @@ from lance_ns_async.errors import HTTP_ERRORS
 from lance_ns_async.transports.aws.settings import SigningSettings
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS, rejection
 from lance_ns_async.transports.http.transport import encode_form, open_http
-from tests.fakes.faults import Answer, Received
 from tests.fakes.http import FakeServer
 from tests.fakes.plain import EAGER, Plain, read_error
+from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
-from tests.support.aws import forget_aws
+from tests.support.glue import forget_aws
 
 pytestmark = pytest.mark.floors
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
