@@ -188,7 +188,7 @@ def properties(server: FakeIceberg, tmp_path: Path) -> dict[str, str]:
     return {"endpoint": server.endpoint, "root": (tmp_path / "iceberg").as_uri()}
 
 
-async def plant(impl: str, properties: dict[str, str], home: NamespaceId, count: int, tmp_path: Path) -> None:
+async def add_other_table(impl: str, properties: dict[str, str], home: NamespaceId, count: int, tmp_path: Path) -> None:
     async with AsyncNamespace.connect(impl, properties) as ns:
         await ns.create_namespace({"id": list(home), "mode": "exist_ok"})
         for i in range(count):
@@ -201,7 +201,7 @@ async def test_a_copy_that_is_killed_goes_on(
     seed: int, hive: tuple[str, dict[str, str], NamespaceId], iceberg: FakeIceberg, tmp_path: Path
 ) -> None:
     impl, where, home = hive
-    await plant(impl, where, home, COUNT, tmp_path)
+    await add_other_table(impl, where, home, COUNT, tmp_path)
     arguments = {"to": {str(home): "lake"}, "journal": str(tmp_path / "journal")}
     job = Job((impl, where), ("iceberg", properties(iceberg, tmp_path)), f"{home}$*", arguments)
     outcome = run(job, changes=COUNT, kills=KILLS, seed=seed)
@@ -219,7 +219,7 @@ async def test_a_sync_that_is_killed_goes_on(
     hive: tuple[str, dict[str, str], NamespaceId], iceberg: FakeIceberg, tmp_path: Path
 ) -> None:
     impl, where, home = hive
-    await plant(impl, where, home, COUNT, tmp_path)
+    await add_other_table(impl, where, home, COUNT, tmp_path)
     target = properties(iceberg, tmp_path)
     # A third is extra, a third differs, and a third is missing.
     third = COUNT // 3

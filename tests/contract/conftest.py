@@ -1,4 +1,4 @@
-"""A namespace on each site and each interface, with a separate home for each test."""
+"""A namespace on each site and each interface, with a separate namespace for the tables of each test."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _is_excluded(item: pytest.Item) -> bool:
 
 
 @dataclass(frozen=True)
-class Home:
+class Parent:
     """A namespace for tables that no other test uses."""
 
     id: NamespaceId
@@ -99,8 +99,8 @@ class Home:
 
 
 @dataclass(frozen=True)
-class Room:
-    """A place for namespaces that no other test uses: in the home, or beside it if homes cannot contain namespaces."""
+class Children:
+    """A place for namespaces that no other test uses: in the parent, or beside it if it cannot contain namespaces."""
 
     parent: NamespaceId
     prefix: str
@@ -113,7 +113,7 @@ class Room:
         return [*self.parent, self.prefix + name, *below]
 
     def names(self, listed: Iterable[str]) -> list[str]:
-        """Returns the names in a listing of the parent that belong to the room, in the form for `child`."""
+        """Returns the names in a listing of the parent that belong to the children, in the form for `child`."""
         qualified = f"{self.joins.join(self.parent)}{self.joins}" if self.joins and self.parent else ""
         result = [name.removeprefix(qualified) for name in listed if name.startswith(qualified)]
         return [name.removeprefix(self.prefix) for name in result if name.startswith(self.prefix)]
@@ -156,15 +156,15 @@ async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncN
 
 
 @pytest.fixture
-async def home(ns: AsyncNamespace, site: Site) -> Home:
-    id = site.above.child(f"home{next(_numbers):03}")
+async def parent(ns: AsyncNamespace, site: Site) -> Parent:
+    id = site.above.child(f"parent{next(_numbers):03}")
     await ns.create_namespace(CreateNamespaceRequest(id=list(id)))
-    return Home(id)
+    return Parent(id)
 
 
 @pytest.fixture
-def room(site: Site, home: Home) -> Room:
-    return Room(home.id, "", site.joins) if site.nests else Room(site.above, f"{home.id.name}_", site.joins)
+def children(site: Site, parent: Parent) -> Children:
+    return Children(parent.id, "", site.joins) if site.nests else Children(site.above, f"{parent.id.name}_", site.joins)
 
 
 @pytest.fixture

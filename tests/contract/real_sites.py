@@ -51,7 +51,7 @@ def real_hive(tmp: Path, version: HiveVersion, *, properties: Mapping[str, str] 
 def real_iceberg(tmp: Path) -> Iterator[Site]:
     with iceberg_rest(tmp) as server:
 
-        def plant(id: TableId) -> None:
+        def add_other_table(id: TableId) -> None:
             location = (tmp / "other" / "-".join(id)).as_uri()
             _plant_iceberg(f"{server.endpoint}/v1", "%2E", id, location=location)
 
@@ -61,14 +61,14 @@ def real_iceberg(tmp: Path) -> Iterator[Site]:
             "test_of_concurrent_creations_of_a_namespace_one_wins": lost,
             "test_concurrent_creations_with_exist_ok_all_succeed": lost,
         }
-        yield Site("iceberg", properties, plant, real=True, keeps_credentials=True, exempt=exempt)
+        yield Site("iceberg", properties, add_other_table, real=True, keeps_credentials=True, exempt=exempt)
 
 
 def hive_site(uri: str, tmp: Path, version: HiveVersion = "3.1.3") -> Site:
     """Returns a site; if there are catalogs, in a separate one, so that nothing depends on the default one."""
     properties = {"uri": uri, "root": (tmp / "tables").as_uri()}
 
-    def plant(id: TableId) -> None:
+    def add_other_table(id: TableId) -> None:
         location = (tmp / "other").as_uri()
         catalog = id[0] if len(id) == 3 else None
         with RawHive(uri) as raw:
@@ -78,10 +78,10 @@ def hive_site(uri: str, tmp: Path, version: HiveVersion = "3.1.3") -> Site:
             )
 
     if version == "2.3.9":
-        return Site("hive2", properties, plant, nests=False)
+        return Site("hive2", properties, add_other_table, nests=False)
     with Namespace.connect("hive3", properties) as namespace:
         namespace.create_namespace(CreateNamespaceRequest(id=["lake"]))
-    return Site("hive3", properties, plant, above=NamespaceId(["lake"]), nests=False)
+    return Site("hive3", properties, add_other_table, above=NamespaceId(["lake"]), nests=False)
 
 
 def _plant_iceberg(base: str, separator: str, id: TableId, **properties: str) -> None:

@@ -81,12 +81,12 @@ def fake_polaris(tmp: Path) -> Iterator[Site]:
 def fake_polaris_filtered(tmp: Path) -> Iterator[Site]:
     with _polaris(tmp) as server:
 
-        def plant(id: TableId) -> None:
+        def add_other_table(id: TableId) -> None:
             catalog, *levels = id.parent
             server.add_table(catalog, levels, id.name, format="delta")
 
         properties = {**server.properties, "catalogs": "lake", "filter_tables": "true", "list_style": "relative"}
-        yield Site("polaris", properties, plant, above=NamespaceId(["lake"]))
+        yield Site("polaris", properties, add_other_table, above=NamespaceId(["lake"]))
 
 
 @contextmanager
@@ -103,13 +103,13 @@ def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> I
     vends = [{"prefix": "s3://", "config": key}]
     with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=vends) as server:
 
-        def plant(id: TableId) -> None:
+        def add_other_table(id: TableId) -> None:
             server.add_table(id.parent, id.name, format="delta")
 
         yield Site(
             "lakekeeper",
             {**server.properties, **({"root": tmp.as_uri()} if rooted else {})},
-            plant,
+            add_other_table,
             overlaps=False,
             frees_locations=not soft,
             exempt={"test_a_registered_table_is_described_at_its_location": "a deleted table keeps its location"}
@@ -125,12 +125,12 @@ def fake_unity(tmp: Path, dialect: Dialect) -> Iterator[Site]:
     key = {"access_key_id": "key", "secret_access_key": "hush", "session_token": "t"}
     with FakeUnity(dialect=dialect, credentials={"aws_temp_credentials": key}) as server:
 
-        def plant(id: TableId) -> None:
+        def add_other_table(id: TableId) -> None:
             server.add_table(*id, properties={"table_type": "delta"})
 
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": tmp.as_uri()}
         throttle = partial(_rate_limited, server)
-        yield Site("unity", properties, plant, above=NamespaceId(["main"]), nests=False, throttle=throttle)
+        yield Site("unity", properties, add_other_table, above=NamespaceId(["main"]), nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -139,14 +139,14 @@ def fake_glue(tmp: Path, catalog: str = "", *, stock: bool = False) -> Iterator[
         if catalog:
             server.add_nested_catalog(catalog)
 
-        def plant(id: TableId) -> None:
+        def add_other_table(id: TableId) -> None:
             *levels, database = id.parent
             server.add_table("/".join(levels), database, id.name, parameters={"table_type": "ICEBERG"})
 
         above = NamespaceId(filter(None, catalog.split("/")))
         properties = {**server.properties, "root": tmp.as_uri()}
         throttle = partial(_throttled, server)
-        yield Site("glue", properties, None if stock else plant, above=above, nests=False, throttle=throttle)
+        yield Site("glue", properties, None if stock else add_other_table, above=above, nests=False, throttle=throttle)
 
 
 @contextmanager
@@ -156,11 +156,11 @@ def fake_hive(tmp: Path, version: HiveVersion) -> Iterator[Site]:
 
 
 def _fake_site(server: FakeIceberg, tmp: Path, properties: Mapping[str, str]) -> Site:
-    def plant(id: TableId) -> None:
+    def add_other_table(id: TableId) -> None:
         server.add_table(id.parent, id.name, properties={}, location=(tmp / "other").as_uri())
 
     properties = {"endpoint": server.endpoint, "root": tmp.as_uri(), **properties}
-    return Site("iceberg", properties, plant, throttle=partial(_rate_limited, server))
+    return Site("iceberg", properties, add_other_table, throttle=partial(_rate_limited, server))
 
 
 @contextmanager

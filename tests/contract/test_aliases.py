@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.model import local_path
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 DATA = pa.table({"id": [1, 2, 3]})
@@ -40,59 +40,59 @@ async def _rows(ns: AsyncNamespace, id: list[str]) -> list[int]:
 
 
 async def test_the_default_location_of_another_table_is_refused(
-    aliased_site: Site, ns: AsyncNamespace, home: Home
+    aliased_site: Site, ns: AsyncNamespace, parent: Parent
 ) -> None:
-    await ns.write(home.table("a"), DATA)
-    location = (await ns.describe_table({"id": home.table("a")})).location
+    await ns.write(parent.table("a"), DATA)
+    location = (await ns.describe_table({"id": parent.table("a")})).location
     assert location is not None
     for operation in ("declare_table", "register_table"):
         with pytest.raises(InvalidInputError, match=r"is that of table .*; choose another location, or connect with"):
-            await getattr(ns, operation)({"id": home.table("b"), "location": location})
-        assert not await ns.exists(home.table("b"))
-    result = await ns.register_tables([RegisterTableRequest(id=home.table("b"), location=location)])
+            await getattr(ns, operation)({"id": parent.table("b"), "location": location})
+        assert not await ns.exists(parent.table("b"))
+    result = await ns.register_tables([RegisterTableRequest(id=parent.table("b"), location=location)])
     (error,) = result.errors.values()
-    assert isinstance(error, InvalidInputError) and not await ns.exists(home.table("b"))
+    assert isinstance(error, InvalidInputError) and not await ns.exists(parent.table("b"))
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
 async def test_a_drop_of_an_alias_removes_only_its_registration(
-    aliased: AsyncNamespace, home: Home, first: str
+    aliased: AsyncNamespace, parent: Parent, first: str
 ) -> None:
-    await aliased.write(home.table("a"), DATA)
-    location = (await aliased.describe_table({"id": home.table("a")})).location
-    await aliased.register_table({"id": home.table("b"), "location": location})
+    await aliased.write(parent.table("a"), DATA)
+    location = (await aliased.describe_table({"id": parent.table("a")})).location
+    await aliased.register_table({"id": parent.table("b"), "location": location})
     other = "b" if first == "a" else "a"
-    await aliased.drop_table({"id": home.table(first)})
-    assert not await aliased.exists(home.table(first))
-    assert await _rows(aliased, home.table(other)) == [1, 2, 3]
-    await aliased.drop_table({"id": home.table(other)})
+    await aliased.drop_table({"id": parent.table(first)})
+    assert not await aliased.exists(parent.table(first))
+    assert await _rows(aliased, parent.table(other)) == [1, 2, 3]
+    await aliased.drop_table({"id": parent.table(other)})
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(str(location))
 
 
 async def test_a_location_that_was_requested_twice_keeps_its_rows(
-    aliased_site: Site, ns: AsyncNamespace, home: Home, tmp_path: Path
+    aliased_site: Site, ns: AsyncNamespace, parent: Parent, tmp_path: Path
 ) -> None:
-    place = (await ns.declare_table({"id": home.table("probe")})).location
+    place = (await ns.declare_table({"id": parent.table("probe")})).location
     assert place is not None
-    await ns.deregister_table({"id": home.table("probe")})
+    await ns.deregister_table({"id": parent.table("probe")})
     location = f"{place.rpartition('/')[0]}/requested"
     for name in ("a", "b"):
-        await ns.declare_table({"id": home.table(name), "location": location})
-    await ns.write(home.table("a"), DATA, mode="append")
-    await ns.drop_table({"id": home.table("b")})
-    assert await _rows(ns, home.table("a")) == [1, 2, 3]
-    await ns.drop_table({"id": home.table("a")})
+        await ns.declare_table({"id": parent.table(name), "location": location})
+    await ns.write(parent.table("a"), DATA, mode="append")
+    await ns.drop_table({"id": parent.table("b")})
+    assert await _rows(ns, parent.table("a")) == [1, 2, 3]
+    await ns.drop_table({"id": parent.table("a")})
     with pytest.raises(TableNotFoundError):
-        await ns.open(home.table("a"))
+        await ns.open(parent.table("a"))
 
 
 @pytest.mark.parametrize("way", ["link", "link above", "proc"])
 async def test_a_location_behind_a_link_is_that_of_the_table(
-    aliased_site: Site, ns: AsyncNamespace, home: Home, tmp_path: Path, way: str
+    aliased_site: Site, ns: AsyncNamespace, parent: Parent, tmp_path: Path, way: str
 ) -> None:
-    await ns.write(home.table("a"), DATA)
-    default = (await ns.describe_table({"id": home.table("a")})).location
+    await ns.write(parent.table("a"), DATA)
+    default = (await ns.describe_table({"id": parent.table("a")})).location
     assert default is not None
     if (path := local_path(default)) is None:
         pytest.skip("an object store has no links")
@@ -107,10 +107,10 @@ async def test_a_location_behind_a_link_is_that_of_the_table(
     if way != "link":
         # A link to the folder alone does not show the names of the table.
         with pytest.raises(InvalidInputError, match=r"is that of table"):
-            await ns.register_table({"id": home.table("b"), "location": spelled(path)})
+            await ns.register_table({"id": parent.table("b"), "location": spelled(path)})
     requested = tmp_path / "requested"
-    await ns.declare_table({"id": home.table("c"), "location": str(requested)})
-    await ns.write(home.table("c"), DATA, mode="append")
-    await ns.register_table({"id": home.table("b"), "location": spelled(str(requested))})
-    await ns.drop_table({"id": home.table("b")})
-    assert await _rows(ns, home.table("c")) == [1, 2, 3]
+    await ns.declare_table({"id": parent.table("c"), "location": str(requested)})
+    await ns.write(parent.table("c"), DATA, mode="append")
+    await ns.register_table({"id": parent.table("b"), "location": spelled(str(requested))})
+    await ns.drop_table({"id": parent.table("b")})
+    assert await _rows(ns, parent.table("c")) == [1, 2, 3]

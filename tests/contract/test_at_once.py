@@ -29,7 +29,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace
-from tests.contract.conftest import Home, Room
+from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 
 ROUNDS = 2
@@ -71,9 +71,11 @@ async def in_two_threads(site: Site, make: Make) -> list[type[LanceNamespaceErro
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
-async def test_of_declares_of_several_namespaces_one_wins(ns: AsyncNamespace, site: Site, home: Home, run: Run) -> None:
+async def test_of_declares_of_several_namespaces_one_wins(
+    ns: AsyncNamespace, site: Site, parent: Parent, run: Run
+) -> None:
     for number in range(ROUNDS):
-        id = home.table(f"t{number}")
+        id = parent.table(f"t{number}")
         outcomes = Counter(await run(site, methodcaller("declare_table", DeclareTableRequest(id=id))))
         assert outcomes[None] == 1, outcomes
         assert set(outcomes) <= {None, TableAlreadyExistsError, *LOST}
@@ -82,18 +84,18 @@ async def test_of_declares_of_several_namespaces_one_wins(ns: AsyncNamespace, si
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
 async def test_of_creations_of_a_namespace_by_several_one_wins(
-    ns: AsyncNamespace, site: Site, room: Room, run: Run
+    ns: AsyncNamespace, site: Site, children: Children, run: Run
 ) -> None:
     for number in range(ROUNDS):
-        id = room.id(f"n{number}")
+        id = children.id(f"n{number}")
         outcomes = Counter(await run(site, methodcaller("create_namespace", CreateNamespaceRequest(id=list(id)))))
         assert outcomes[None] == 1, outcomes
         assert set(outcomes) <= {None, NamespaceAlreadyExistsError, *LOST}
         assert await ns.exists(id)
 
 
-async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamespace, room: Room) -> None:
-    id = list(room.id("n"))
+async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamespace, children: Children) -> None:
+    id = list(children.id("n"))
     request = CreateNamespaceRequest(id=id, mode="ExistOk")
 
     async def create_and_drop() -> None:
@@ -107,13 +109,13 @@ async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamesp
 
 
 async def test_a_registration_is_replaced_while_others_remove_it(
-    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path
+    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
 ) -> None:
     if not site.frees_locations:
         pytest.skip("each location can be registered once")
-    id = home.table("t")
+    id = parent.table("t")
     root = site.properties.get("root", "")
-    base = home.id.name if site.can.relative_locations else root if root.startswith("s3://") else tmp_path.as_uri()
+    base = parent.id.name if site.can.relative_locations else root if root.startswith("s3://") else tmp_path.as_uri()
     locations = [f"{base}/t{number}" for number in range(TASKS)]
 
     async def register_and_remove(location: str) -> None:

@@ -9,14 +9,14 @@ from lance_namespace import DeclareTableRequest, DescribeTableRequest, ListTable
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Home, Room
+from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 
 pytestmark = [pytest.mark.round_trip, pytest.mark.floors]
 
 
-async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: Home) -> None:
-    ids = home.tables("a", "b", "c", "d", "e")
+async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, parent: Parent) -> None:
+    ids = parent.tables("a", "b", "c", "d", "e")
     for i, id in enumerate(ids):
         await ns.declare_table(DeclareTableRequest(id=list(id), properties={"i": str(i)}))
     described = (await ns.describe_tables(ids)).raise_for_errors()
@@ -27,11 +27,11 @@ async def test_each_table_is_described_as_it_is_alone(ns: AsyncNamespace, home: 
         assert (table.id, table.location, table.properties) == (id, alone.location, alone.properties)
 
 
-async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home, room: Room) -> None:
-    ids = home.tables("a", "b", "c")
+async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
+    ids = parent.tables("a", "b", "c")
     for id in ids:
         await ns.declare_table(DeclareTableRequest(id=list(id)))
-    missing = [*home.tables("x", "y"), room.id("none").table("t")]
+    missing = [*parent.tables("x", "y"), children.id("none").table("t")]
     steps: list[tuple[int, int]] = []
     described = await ns.describe_tables([*ids, *missing, *ids], progress=lambda *step: steps.append(step))
     assert set(described.tables) == set(ids) and set(described.errors) == set(missing)
@@ -41,8 +41,8 @@ async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, home: Home, roo
         described.raise_for_errors()
 
 
-async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncNamespace, home: Home) -> None:
-    ids = home.tables("a", "x", "b", "a")
+async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncNamespace, parent: Parent) -> None:
+    ids = parent.tables("a", "x", "b", "a")
     for id in ids[::2]:
         await ns.declare_table(DeclareTableRequest(id=list(id)))
     result = [it async for it in ns.stream_tables(iter(ids))]
@@ -52,18 +52,18 @@ async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncName
     assert isinstance(result[1][1], TableNotFoundError) and result[3] == result[0]
 
 
-async def test_a_stream_answers_what_is_before_an_id_that_can_be_none(ns: AsyncNamespace, home: Home) -> None:
-    good = home.tables("a", "b")
+async def test_a_stream_answers_what_is_before_an_id_that_can_be_none(ns: AsyncNamespace, parent: Parent) -> None:
+    good = parent.tables("a", "b")
     result: list[TableId] = []
     with pytest.raises(InvalidInputError):
-        async for id, _ in ns.stream_tables([*good, [*home.id, ""], *good]):
+        async for id, _ in ns.stream_tables([*good, [*parent.id, ""], *good]):
             result.append(id)
     assert result == good
 
 
-async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, home: Home) -> None:
+async def test_a_bound_that_lets_nothing_through_is_refused(ns: AsyncNamespace, parent: Parent) -> None:
     with pytest.raises(InvalidInputError, match="max_in_flight 0"):
-        await ns.describe_tables(home.tables("a"), max_in_flight=0)
+        await ns.describe_tables(parent.tables("a"), max_in_flight=0)
 
 
 async def test_no_ids_give_an_empty_result(ns: AsyncNamespace) -> None:
@@ -91,10 +91,10 @@ async def test_closed_twice_is_closed(ns: AsyncNamespace) -> None:
         await ns.list_tables(ListTablesRequest(id=[]))
 
 
-async def test_a_server_that_throttles_loses_nothing(ns: AsyncNamespace, site: Site, home: Home) -> None:
+async def test_a_server_that_throttles_loses_nothing(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     if site.throttle is None:
         pytest.skip("its server refuses no calls because of their number")
-    ids = home.tables(*(f"t{number:02}" for number in range(12)))
+    ids = parent.tables(*(f"t{number:02}" for number in range(12)))
     with site.throttle():
         await asyncio.gather(*(ns.declare_table(DeclareTableRequest(id=list(id))) for id in ids))
         described = await ns.describe_tables(ids)

@@ -10,7 +10,7 @@ from lance_namespace import DeclareTableRequest, DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 pytestmark = pytest.mark.round_trip
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.round_trip
 KEY = {"aws_access_key_id": "key", "aws_secret_access_key": "hush"}
 
 
-async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, home: Home) -> None:
-    id = home.table("t")
+async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, parent: Parent) -> None:
+    id = parent.table("t")
     async with AsyncNamespace.connect(site.impl, site.properties) as ns:
-        location = f"s3://lake/{home.id.name}/t" if site.vends else None
+        location = f"s3://lake/{parent.id.name}/t" if site.vends else None
         await ns.declare_table(DeclareTableRequest(id=id, location=location))
         plain, calls = await _asked(ns, DescribeTableRequest(id=id))
         vended, calls_for_them = await _asked(ns, DescribeTableRequest(id=id, vend_credentials=True))
@@ -34,24 +34,24 @@ async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, hom
         assert vended == plain and calls_for_them == calls
 
 
-async def test_vended_credentials_replace_own_ones(site: Site, home: Home) -> None:
+async def test_vended_credentials_replace_own_ones(site: Site, parent: Parent) -> None:
     if not site.vends:
         pytest.skip("it vends no credentials")
-    id = home.table("t")
+    id = parent.table("t")
     own = {"storage.Access_Key_Id": "own", "storage.token": "own", "storage.account_key": "own", "storage.k": "own"}
     async with AsyncNamespace.connect(site.impl, {**site.properties, **own}) as ns:
-        await ns.declare_table(DeclareTableRequest(id=id, location=f"s3://lake/{home.id.name}/t"))
+        await ns.declare_table(DeclareTableRequest(id=id, location=f"s3://lake/{parent.id.name}/t"))
         response = await ns.describe_table(DescribeTableRequest(id=id, vend_credentials=True))
     options = response.storage_options or {}
     assert options.items() >= KEY.items()
     assert {key: value for key, value in options.items() if value == "own"} == {"k": "own"}
 
 
-async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, site: Site, home: Home) -> None:
-    location = f"s3://lake/{home.id.name}/t" if site.vends else None
-    request = DeclareTableRequest(id=home.table("t"), location=location, vend_credentials=True)
+async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
+    location = f"s3://lake/{parent.id.name}/t" if site.vends else None
+    request = DeclareTableRequest(id=parent.table("t"), location=location, vend_credentials=True)
     declared = await ns.declare_table(request)
-    result = await ns.describe_table(DescribeTableRequest(id=home.table("t"), vend_credentials=True))
+    result = await ns.describe_table(DescribeTableRequest(id=parent.table("t"), vend_credentials=True))
     assert (declared.location, declared.storage_options) == (result.location, result.storage_options)
     assert declared.storage_options != {}
 

@@ -28,7 +28,7 @@ from lance_namespace.errors import (
 )
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Home, Room
+from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 from tests.support.lake import ROWS, in_file, stream
 
@@ -39,8 +39,8 @@ async def _count(ns: AsyncNamespace, id: list[str]) -> int | None:
     return (await ns.count_table_rows(CountTableRowsRequest(id=id))).count
 
 
-async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, home: Home) -> None:
-    id = home.table("t")
+async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, parent: Parent) -> None:
+    id = parent.table("t")
     made = await ns.create_table(CreateTableRequest(id=id), stream(ROWS))
     assert made.version == 1 and made.location and lance.dataset(made.location).to_table() == ROWS
     added = await ns.insert_into_table(InsertIntoTableRequest(id=id), stream(ROWS))
@@ -58,8 +58,8 @@ async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, h
         lance.dataset(made.location)
 
 
-async def test_a_scan_yields_the_rows_of_one_version(ns: AsyncNamespace, home: Home) -> None:
-    id = home.table("t")
+async def test_a_scan_yields_the_rows_of_one_version(ns: AsyncNamespace, parent: Parent) -> None:
+    id = parent.table("t")
     for _ in range(3):
         await ns.write(id, ROWS, mode="overwrite" if not await ns.exists(id) else "append")
     scanned: list[pa.RecordBatch] = []
@@ -72,30 +72,30 @@ async def test_a_scan_yields_the_rows_of_one_version(ns: AsyncNamespace, home: H
     assert pa.Table.from_batches(some).to_pylist() == [{"text": "green pear", "id": 2}] * 2
     assert [batch async for batch in ns.scan(id, filter="id = 77")] == []
     with pytest.raises(TableNotFoundError):
-        [batch async for batch in ns.scan(home.table("none"))]
+        [batch async for batch in ns.scan(parent.table("none"))]
 
 
-async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, home: Home) -> None:
+async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, parent: Parent) -> None:
     for name in ("a", "b"):
-        await ns.write(home.table(name), ROWS)
-    await ns.declare_table({"id": home.table("empty")})
-    found = (await ns.search_many([home.id], vector=[1.0, 0.0], k=3, columns=["id"])).raise_for_errors()
-    tables = [TableId(home.table(name)) for name in ("a", "b")]
+        await ns.write(parent.table(name), ROWS)
+    await ns.declare_table({"id": parent.table("empty")})
+    found = (await ns.search_many([parent.id], vector=[1.0, 0.0], k=3, columns=["id"])).raise_for_errors()
+    tables = [TableId(parent.table(name)) for name in ("a", "b")]
     assert found.rows["id"].to_pylist()[:2] == [2, 2] and set(found.searched) == set(tables)
     assert found.rows["_table"].to_pylist()[:2] == [str(table) for table in tables]
-    counted = (await ns.count_many([home.id], filter="id > 1")).raise_for_errors()
+    counted = (await ns.count_many([parent.id], filter="id > 1")).raise_for_errors()
     assert counted.counts == dict.fromkeys(tables, 2)
 
 
-async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, home: Home) -> None:
+async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, parent: Parent) -> None:
     for rows in (ROWS, ROWS.select(["id"])):
-        await ns.create_table(CreateTableRequest(id=home.table("t")), stream(rows))
-        assert (await ns.open(home.table("t"))).to_table() == rows
-        await ns.drop_table(DropTableRequest(id=home.table("t")))
+        await ns.create_table(CreateTableRequest(id=parent.table("t")), stream(rows))
+        assert (await ns.open(parent.table("t"))).to_table() == rows
+        await ns.drop_table(DropTableRequest(id=parent.table("t")))
 
 
-async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, home: Home) -> None:
-    id, other = home.table("t"), pa.table({"id": [9], "more": ["x"]})
+async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, parent: Parent) -> None:
+    id, other = parent.table("t"), pa.table({"id": [9], "more": ["x"]})
     await ns.create_table(CreateTableRequest(id=id, properties={"k": "v"}), stream(ROWS))
     with pytest.raises(TableAlreadyExistsError):
         await ns.create_table(CreateTableRequest(id=id), stream(other))
@@ -108,36 +108,36 @@ async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamesp
     assert result.properties is not None and result.properties["k"] == "v"
 
 
-async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: AsyncNamespace, home: Home) -> None:
+async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: AsyncNamespace, parent: Parent) -> None:
     for data, error in ((b"garbage", InvalidInputError), (stream(pa.table({"a.b": [1]})), TableSchemaValidationError)):
         with pytest.raises(error):
-            await ns.create_table(CreateTableRequest(id=home.table("t")), data)
-        assert not await ns.exists(home.table("t"))
-    await ns.create_table(CreateTableRequest(id=home.table("t")), stream(ROWS))
-    assert await _count(ns, home.table("t")) == 3
+            await ns.create_table(CreateTableRequest(id=parent.table("t")), data)
+        assert not await ns.exists(parent.table("t"))
+    await ns.create_table(CreateTableRequest(id=parent.table("t")), stream(ROWS))
+    assert await _count(ns, parent.table("t")) == 3
 
 
-async def test_what_is_missing_is_reported(ns: AsyncNamespace, home: Home, room: Room) -> None:
+async def test_what_is_missing_is_reported(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
     with pytest.raises(NamespaceNotFoundError):
-        await ns.create_table(CreateTableRequest(id=room.child("none", "t")), stream(ROWS))
+        await ns.create_table(CreateTableRequest(id=children.child("none", "t")), stream(ROWS))
     for operation in (
-        ns.insert_into_table(InsertIntoTableRequest(id=home.table("none")), stream(ROWS)),
-        ns.count_table_rows(CountTableRowsRequest(id=home.table("none"))),
-        ns.open(home.table("none")),
-        ns.write(home.table("none"), ROWS, mode="append"),
+        ns.insert_into_table(InsertIntoTableRequest(id=parent.table("none")), stream(ROWS)),
+        ns.count_table_rows(CountTableRowsRequest(id=parent.table("none"))),
+        ns.open(parent.table("none")),
+        ns.write(parent.table("none"), ROWS, mode="append"),
     ):
         with pytest.raises(TableNotFoundError, match=r"^Table not found: "):
             await operation
 
 
-async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, home: Home) -> None:
+async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, parent: Parent) -> None:
     for name in ("t", "u"):
-        assert (await ns.write(home.table(name), ROWS)).version == 1
+        assert (await ns.write(parent.table(name), ROWS)).version == 1
     request = AlterTableAddColumnsRequest.from_dict(
-        {"id": home.table("t"), "new_columns": [{"name": "twice", "expression": "id * 2"}]}
+        {"id": parent.table("t"), "new_columns": [{"name": "twice", "expression": "id * 2"}]}
     )
     assert request is not None and (await ns.alter_table_add_columns(request)).version == 2
-    opened = await ns.open_many([home.table(name) for name in ("t", "u", "none")])
+    opened = await ns.open_many([parent.table(name) for name in ("t", "u", "none")])
     assert {id.name: dataset.schema.names for id, dataset in opened.tables.items()} == {
         "t": ["id", "text", "v", "twice"],
         "u": ["id", "text", "v"],
@@ -145,9 +145,9 @@ async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, home: Home) 
     assert [type(error) for error in opened.errors.values()] == [TableNotFoundError]
 
 
-async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace, home: Home) -> None:
+async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace, parent: Parent) -> None:
     """Its HYBRID_SEARCH merges a VECTOR_SEARCH and a SEARCH by their row ids."""
-    id = home.table("t")
+    id = parent.table("t")
     await ns.create_table(CreateTableRequest(id=id), stream(ROWS))
     index = CreateTableIndexRequest(id=id, column="text", index_type="FTS")
     await ns.create_table_index(index)
@@ -171,9 +171,11 @@ async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace,
     assert [row["id"] for row in await search(vector={}, full_text_query=structured)] == [2]
 
 
-async def test_a_catalog_has_partitions_or_says_that_it_has_none(ns: AsyncNamespace, site: Site, home: Home) -> None:
-    await ns.write(home.table("t"), ROWS)
-    # The directory has the home, so that it cannot be divided.
+async def test_a_catalog_has_partitions_or_says_that_it_has_none(
+    ns: AsyncNamespace, site: Site, parent: Parent
+) -> None:
+    await ns.write(parent.table("t"), ROWS)
+    # The directory has the parent, so that it cannot be divided.
     kind: type[Exception] = UnsupportedOperationError
     message = "only a directory catalog has partitions; connect with 'dir'"
     if site.can.has_partitions:
@@ -189,4 +191,4 @@ async def test_a_catalog_has_partitions_or_says_that_it_has_none(ns: AsyncNamesp
             pass
     with pytest.raises(kind):
         await ns.partition_by(["id"], schema=pa.schema({"id": pa.int64()}))
-    assert (await ns.open(home.table("t"))).count_rows() == ROWS.num_rows
+    assert (await ns.open(parent.table("t"))).count_rows() == ROWS.num_rows

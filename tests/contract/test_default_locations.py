@@ -11,7 +11,7 @@ from lance_namespace import DeclareTableRequest, DescribeTableRequest, DropTable
 from lance_namespace.errors import TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 DATA, OTHERS = pa.table({"id": [1, 2, 3]}), pa.table({"id": [7, 8, 9]})
@@ -26,8 +26,8 @@ def predictable_site(site: Site) -> Site:
     return replace(site, properties={**site.properties, "unique_locations": "false"})
 
 
-async def test_no_declaration_has_the_location_of_an_earlier_one(ns: AsyncNamespace, home: Home) -> None:
-    id = home.table("t")
+async def test_no_declaration_has_the_location_of_an_earlier_one(ns: AsyncNamespace, parent: Parent) -> None:
+    id = parent.table("t")
     locations = set()
     for rows in (1, 2):
         await ns.write(id, DATA.slice(0, rows))
@@ -39,8 +39,8 @@ async def test_no_declaration_has_the_location_of_an_earlier_one(ns: AsyncNamesp
         assert not await ns.exists(id)
 
 
-async def test_a_predictable_location_contains_the_names(predictable_site: Site, home: Home) -> None:
-    id = home.table("t")
+async def test_a_predictable_location_contains_the_names(predictable_site: Site, parent: Parent) -> None:
+    id = parent.table("t")
     async with AsyncNamespace.connect(predictable_site.impl, predictable_site.properties) as ns:
         locations = set()
         for _ in range(2):
@@ -51,9 +51,9 @@ async def test_a_predictable_location_contains_the_names(predictable_site: Site,
 
 
 async def test_data_at_a_predictable_location_is_not_registered_by_a_create(
-    predictable_site: Site, ns: AsyncNamespace, home: Home
+    predictable_site: Site, ns: AsyncNamespace, parent: Parent
 ) -> None:
-    id = home.table("t")
+    id = parent.table("t")
     async with AsyncNamespace.connect(predictable_site.impl, predictable_site.properties) as predictable:
         location = (await predictable.declare_table(DeclareTableRequest(id=id))).location
         assert location is not None
@@ -65,10 +65,10 @@ async def test_data_at_a_predictable_location_is_not_registered_by_a_create(
     assert lance.dataset(location).to_table() == OTHERS
 
 
-async def test_a_requested_location_stays_as_it_is(ns: AsyncNamespace, site: Site, home: Home) -> None:
+async def test_a_requested_location_stays_as_it_is(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     if site.impl in ("dir", "rest") or site.served or not site.frees_locations:
         pytest.skip("it has locations of its own")
-    location = (await ns.declare_table(DeclareTableRequest(id=home.table("t")))).location
-    await ns.drop_table(DropTableRequest(id=home.table("t")))
-    declared = await ns.declare_table(DeclareTableRequest(id=home.table("u"), location=location))
+    location = (await ns.declare_table(DeclareTableRequest(id=parent.table("t")))).location
+    await ns.drop_table(DropTableRequest(id=parent.table("t")))
+    declared = await ns.declare_table(DeclareTableRequest(id=parent.table("u"), location=location))
     assert declared.location == location

@@ -8,7 +8,7 @@ import pytest
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.fleet import Conditions
 from lance_ns_async.fleet.table_search import find
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 
@@ -19,12 +19,12 @@ async def namespace(ns: AsyncNamespace, site: Site) -> AsyncNamespace:
     return ns
 
 
-async def test_tables_are_found_by_their_content(namespace: AsyncNamespace, home: Home) -> None:
+async def test_tables_are_found_by_their_content(namespace: AsyncNamespace, parent: Parent) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.0] * 24, pa.float32()), 8)
-    await namespace.write(home.table("vectors"), pa.table({"id": range(3), "vec": vectors}))
-    await namespace.write(home.table("rows"), pa.table({"id": range(5)}))
-    await namespace.declare_table({"id": home.table("declared")})
-    everything = [*home.id, "*"]
+    await namespace.write(parent.table("vectors"), pa.table({"id": range(3), "vec": vectors}))
+    await namespace.write(parent.table("rows"), pa.table({"id": range(5)}))
+    await namespace.declare_table({"id": parent.table("declared")})
+    everything = [*parent.id, "*"]
     for where, names in (
         (None, ["rows", "vectors"]),
         (Conditions(columns=["vec:vector[8]"]), ["vectors"]),
@@ -32,5 +32,5 @@ async def test_tables_are_found_by_their_content(namespace: AsyncNamespace, home
         (Conditions(no_index=["id"], older_than="1d"), []),
     ):
         report = await find(namespace, ".".join(everything), where, sort="id")
-        assert [row.id for row in report.having("match")] == home.tables(*names) and not report.problems
+        assert [row.id for row in report.having("match")] == parent.tables(*names) and not report.problems
     assert report.counters["without data"] == 1

@@ -11,73 +11,77 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, ListTab
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Home, Room
+from tests.contract.conftest import Children, Parent
 from tests.support.budget import with_usual
 
 pytestmark = pytest.mark.round_trip
 
 
-async def test_a_missing_namespace_is_no_empty_one(ns: AsyncNamespace, room: Room) -> None:
-    missing = room.child("none")
-    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(room.id('none')))} "):
+async def test_a_missing_namespace_is_no_empty_one(ns: AsyncNamespace, children: Children) -> None:
+    missing = children.child("none")
+    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(children.id('none')))} "):
         await ns.list_tables(ListTablesRequest(id=missing))
     with pytest.raises(NamespaceNotFoundError):
         assert [id async for id in ns.iter_tables(missing, recursive=True)]
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_a_limit_that_no_page_can_have_is_refused(ns: AsyncNamespace, home: Home, limit: int) -> None:
+async def test_a_limit_that_no_page_can_have_is_refused(ns: AsyncNamespace, parent: Parent, limit: int) -> None:
     with pytest.raises(InvalidInputError, match=f"limit {limit}"):
-        await ns.list_tables(ListTablesRequest(id=list(home.id), limit=limit))
+        await ns.list_tables(ListTablesRequest(id=list(parent.id), limit=limit))
 
 
 @pytest.mark.parametrize("token", ["nonsense", "42", "WzEsMl0="])
-async def test_a_foreign_page_token_is_refused(ns: AsyncNamespace, home: Home, token: str) -> None:
+async def test_a_foreign_page_token_is_refused(ns: AsyncNamespace, parent: Parent, token: str) -> None:
     with pytest.raises(InvalidInputError, match="page_token"):
-        await ns.list_tables(ListTablesRequest(id=list(home.id), page_token=token))
+        await ns.list_tables(ListTablesRequest(id=list(parent.id), page_token=token))
 
 
-async def test_tables_without_data_can_be_left_out(ns: AsyncNamespace, home: Home) -> None:
-    await _declare(ns, home.tables("empty"))
-    declared = await ns.declare_table(DeclareTableRequest(id=home.table("full")))
+async def test_tables_without_data_can_be_left_out(ns: AsyncNamespace, parent: Parent) -> None:
+    await _declare(ns, parent.tables("empty"))
+    declared = await ns.declare_table(DeclareTableRequest(id=parent.table("full")))
     assert declared.location is not None
     lance.write_dataset(pa.table({"id": [1]}), declared.location)
-    page = await ns.list_tables(ListTablesRequest(id=list(home.id), include_declared=False))
+    page = await ns.list_tables(ListTablesRequest(id=list(parent.id), include_declared=False))
     assert page.tables == ["full"]
 
 
-async def test_the_subtree_is_listed_by_whole_ids(ns: AsyncNamespace, home: Home, room: Room) -> None:
-    ids = await _subtree(ns, home, room)
-    page = await ns.list_all_tables(ListTablesRequest(id=list(room.parent)))
-    assert sorted(_below(home, page.tables)) == sorted(map(str, ids)) and not page.page_token
+async def test_the_subtree_is_listed_by_whole_ids(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
+    ids = await _subtree(ns, parent, children)
+    page = await ns.list_all_tables(ListTablesRequest(id=list(children.parent)))
+    assert sorted(_below(parent, page.tables)) == sorted(map(str, ids)) and not page.page_token
 
 
 @pytest.mark.parametrize("limit", with_usual([1, 2, 3, 5, 6], 3))
-async def test_the_subtree_is_listed_in_pages(ns: AsyncNamespace, home: Home, room: Room, limit: int) -> None:
-    ids = await _subtree(ns, home, room)
+async def test_the_subtree_is_listed_in_pages(
+    ns: AsyncNamespace, parent: Parent, children: Children, limit: int
+) -> None:
+    ids = await _subtree(ns, parent, children)
     result: list[str] = []
     token = None
     while True:
-        page = await ns.list_all_tables(ListTablesRequest(id=list(room.parent), limit=limit, page_token=token))
+        page = await ns.list_all_tables(ListTablesRequest(id=list(children.parent), limit=limit, page_token=token))
         assert len(page.tables) <= limit
-        result += _below(home, page.tables)
+        result += _below(parent, page.tables)
         if not (token := page.page_token):
             break
     assert sorted(result) == sorted(map(str, ids))
 
 
-async def test_iterating_gives_the_namespace_or_the_subtree(ns: AsyncNamespace, home: Home, room: Room) -> None:
-    ids = await _subtree(ns, home, room)
-    assert {id async for id in ns.iter_tables(home.id)} == {id for id in ids if id.parent == home.id}
-    walked = [id async for id in ns.iter_tables(room.parent, recursive=True)]
-    result = [id for id in walked if _below(home, [str(id)])]
+async def test_iterating_gives_the_namespace_or_the_subtree(
+    ns: AsyncNamespace, parent: Parent, children: Children
+) -> None:
+    ids = await _subtree(ns, parent, children)
+    assert {id async for id in ns.iter_tables(parent.id)} == {id for id in ids if id.parent == parent.id}
+    walked = [id async for id in ns.iter_tables(children.parent, recursive=True)]
+    result = [id for id in walked if _below(parent, [str(id)])]
     assert set(result) == set(ids) and len(result) == len(ids)
 
 
-async def test_many_namespaces_are_listed_side_by_side(ns: AsyncNamespace, home: Home, room: Room) -> None:
-    ids = await _subtree(ns, home, room)
+async def test_many_namespaces_are_listed_side_by_side(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
+    ids = await _subtree(ns, parent, children)
     namespaces = {id.parent for id in ids}
-    missing = room.id("none")
+    missing = children.id("none")
     listed = await ns.list_many([*namespaces, missing])
     assert {id for tables in listed.tables.values() for id in tables} == set(ids)
     assert set(listed.errors) == {missing} and isinstance(listed.errors[missing], NamespaceNotFoundError)
@@ -90,17 +94,17 @@ async def _declare(ns: AsyncNamespace, ids: list[TableId]) -> None:
         await ns.declare_table(DeclareTableRequest(id=list(id)))
 
 
-async def _subtree(ns: AsyncNamespace, home: Home, room: Room) -> list[TableId]:
+async def _subtree(ns: AsyncNamespace, parent: Parent, children: Children) -> list[TableId]:
     """Creates six tables in four namespaces, as deep as the catalog allows."""
-    a, b = room.id("a"), room.id("b")
-    inner = a.child("inner") if room.parent == home.id else room.id("c")
+    a, b = children.id("a"), children.id("b")
+    inner = a.child("inner") if children.parent == parent.id else children.id("c")
     for namespace in (a, inner, b):
         await ns.create_namespace(CreateNamespaceRequest(id=list(namespace)))
-    ids = [home.id.table("t"), home.id.table("u"), a.table("t"), inner.table("t"), inner.table("u"), b.table("z")]
+    ids = [parent.id.table("t"), parent.id.table("u"), a.table("t"), inner.table("t"), inner.table("u"), b.table("z")]
     await _declare(ns, ids)
     return ids
 
 
-def _below(home: Home, ids: list[str]) -> list[str]:
-    """Returns the ids in the home, or in a namespace beside it whose name begins with the home's name."""
-    return [id for id in ids if id.startswith((f"{home.id}$", f"{home.id}_"))]
+def _below(parent: Parent, ids: list[str]) -> list[str]:
+    """Returns the ids in the parent, or in a namespace beside it whose name begins with the parent's name."""
+    return [id for id in ids if id.startswith((f"{parent.id}$", f"{parent.id}_"))]

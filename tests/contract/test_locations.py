@@ -22,7 +22,7 @@ from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.registry import load
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 DATA = pa.table({"id": [1, 2, 3]})
@@ -54,8 +54,8 @@ NOWHERE = [
 """Invalid locations from careless or hostile users, which are sent to no catalog."""
 
 
-async def test_what_is_no_place_of_its_own_is_refused(ns: AsyncNamespace, site: Site, home: Home) -> None:
-    id = home.table("t")
+async def test_what_is_no_place_of_its_own_is_refused(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
+    id = parent.table("t")
     for location in NOWHERE if site.can.relative_locations else [*RELATIVE, *NOWHERE]:
         for work in (
             ns.declare_table(DeclareTableRequest(id=id, location=location)),
@@ -67,8 +67,8 @@ async def test_what_is_no_place_of_its_own_is_refused(ns: AsyncNamespace, site: 
     assert not await ns.exists(id)
 
 
-async def test_a_namespace_is_put_at_no_such_place_either(ns: AsyncNamespace, site: Site, home: Home) -> None:
-    id = [*home.id[:-1], f"{home.id[-1]}x"]
+async def test_a_namespace_is_put_at_no_such_place_either(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
+    id = [*parent.id[:-1], f"{parent.id[-1]}x"]
     for key in site.can.location_properties:
         for location in ("data/t", "s3://bucket/../t", "file://host/t", "S3://bucket"):
             with pytest.raises(InvalidInputError, match="its location"):
@@ -76,12 +76,12 @@ async def test_a_namespace_is_put_at_no_such_place_either(ns: AsyncNamespace, si
 
 
 async def test_a_location_found_relative_is_read_and_never_deleted(
-    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another tool may have registered it; in this working directory, it is the location of somebody else's data."""
     monkeypatch.chdir(tmp_path)
     lance.write_dataset(DATA, "theirs/t")
-    id = home.table("t")
+    id = parent.table("t")
     if site.real or site.can.relative_locations or not await _planted(site, TableId(id), "theirs/t"):
         pytest.skip("nothing relative can be in this catalog")
     result = await ns.describe_table(DescribeTableRequest(id=id))
@@ -108,7 +108,7 @@ async def _planted(site: Site, id: TableId, location: str) -> bool:
 
 
 async def test_the_folder_of_a_namespace_is_not_dropped_with_a_table(
-    ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path
+    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
 ) -> None:
     if not site.properties.get("root", "file:").startswith("file:"):
         pytest.skip("this catalog holds nothing in local folders, or in its own alone")
@@ -117,7 +117,7 @@ async def test_the_folder_of_a_namespace_is_not_dropped_with_a_table(
     (folder / "of somebody else.parquet").write_bytes(b"PAR1")
     (folder / "orders").mkdir()
     (folder / "orders" / "part-0.parquet").write_bytes(b"PAR1")
-    id = home.table("t")
+    id = parent.table("t")
     await ns.register_table(RegisterTableRequest(id=id, location=str(folder)))
     with pytest.raises(InvalidTableStateError, match="would delete 2 folders or files under its location"):
         await ns.drop_table(DropTableRequest(id=id))

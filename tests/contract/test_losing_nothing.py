@@ -35,7 +35,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import Table, is_same
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 from tests.fakes.memory import over
 from tests.support.budget import with_usual
@@ -102,7 +102,7 @@ class Two:
 
 
 @pytest.fixture
-async def two(site: Site, home: Home) -> AsyncIterator[Two]:
+async def two(site: Site, parent: Parent) -> AsyncIterator[Two]:
     if site.served:
         pytest.skip("what is behind the gateway is tested by itself")
     kind = registry.load(site.impl)
@@ -110,7 +110,7 @@ async def two(site: Site, home: Home) -> AsyncIterator[Two]:
     meddled: type[Meddled] = type("MeddledBackend", (Meddled, kind), {})
     backend = meddled.open(kind.settings.parse(site.properties), caller)
     async with AsyncNamespace.connect(site.impl, site.properties) as theirs, over(backend, caller, id="") as ours:
-        yield Two(ours, backend, theirs, home.table("t"))
+        yield Two(ours, backend, theirs, parent.table("t"))
 
 
 @pytest.mark.parametrize(
@@ -248,14 +248,14 @@ async def test_the_name_of_a_drop_that_was_cut_off_is_free(two: Two) -> None:
     ),
 )
 async def test_data_registered_after_a_drop_was_cut_off_stays(
-    two: Two, site: Site, home: Home, how: str, where: str, then: str
+    two: Two, site: Site, parent: Parent, how: str, where: str, then: str
 ) -> None:
     if not site.frees_locations:
         pytest.skip("the location of the data stays taken")
     place = await cut_off(two)
-    other = home.table("u")
+    other = parent.table("u")
     if where == "elsewhere":
-        namespace = [*site.above, f"{home.id.name}_{how}_{then}"]
+        namespace = [*site.above, f"{parent.id.name}_{how}_{then}"]
         await two.theirs.create_namespace({"id": namespace})
         other = [*namespace, "u"]
     if how == "declare":
@@ -372,17 +372,17 @@ LOST, ROWS = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]})
 
 
 @pytest.fixture
-async def killed(ns: AsyncNamespace, home: Home) -> list[str]:
+async def killed(ns: AsyncNamespace, parent: Parent) -> list[str]:
     """A declared table with data files that belong to no version."""
-    id = home.table("t")
+    id = parent.table("t")
     location = (await ns.declare_table(DeclareTableRequest(id=id))).location
     assert location is not None
     write_fragments(LOST, location, mode="create")
     return id
 
 
-async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, home: Home, killed: list[str]) -> None:
-    assert (await ns.list_tables(ListTablesRequest(id=list(home.id)))).tables == ["t"]
+async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, parent: Parent, killed: list[str]) -> None:
+    assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == ["t"]
     assert await ns.exists(killed)
     assert (await ns.describe_table(DescribeTableRequest(id=killed))).location
     with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):

@@ -11,37 +11,41 @@ from lance_namespace import DeclareTableRequest, DescribeTableRequest, RegisterT
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Home, Room
+from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 
 MANY = 12
 REQUEST_ID = re.compile(r"request(-id)? [\w-]+", re.IGNORECASE)
 
 
-def location_of(site: Site, home: Home, tmp_path: Path, name: str) -> str:
+def location_of(site: Site, parent: Parent, tmp_path: Path, name: str) -> str:
     root = site.properties.get("root", "")
-    base = home.id.name if site.can.relative_locations else root if "://" in root else tmp_path.as_uri()
-    return f"{base}/{home.id.name}-{name}"
+    base = parent.id.name if site.can.relative_locations else root if "://" in root else tmp_path.as_uri()
+    return f"{base}/{parent.id.name}-{name}"
 
 
-def requests(site: Site, home: Home, tmp_path: Path, *names: str) -> list[RegisterTableRequest]:
+def requests(site: Site, parent: Parent, tmp_path: Path, *names: str) -> list[RegisterTableRequest]:
     return [
         RegisterTableRequest(
-            id=home.table(name), location=location_of(site, home, tmp_path, name), properties={"name": name}
+            id=parent.table(name), location=location_of(site, parent, tmp_path, name), properties={"name": name}
         )
         for name in names
     ]
 
 
-async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
+async def test_each_is_registered_as_it_is_alone(
+    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
+) -> None:
     names = [f"t{number}" for number in range(MANY)]
     steps: list[tuple[int, int]] = []
-    result = await ns.register_tables(requests(site, home, tmp_path, *names), progress=lambda *step: steps.append(step))
-    assert list(result.raise_for_errors().tables) == home.tables(*names) and steps[-1] == (MANY, MANY)
-    await ns.register_table(requests(site, home, tmp_path, "alone")[0])
-    alone = await ns.describe_table(DescribeTableRequest(id=home.table("alone")))
+    result = await ns.register_tables(
+        requests(site, parent, tmp_path, *names), progress=lambda *step: steps.append(step)
+    )
+    assert list(result.raise_for_errors().tables) == parent.tables(*names) and steps[-1] == (MANY, MANY)
+    await ns.register_table(requests(site, parent, tmp_path, "alone")[0])
+    alone = await ns.describe_table(DescribeTableRequest(id=parent.table("alone")))
     assert alone.location is not None
-    for name, id in zip(names, home.tables(*names), strict=True):
+    for name, id in zip(names, parent.tables(*names), strict=True):
         described = await ns.describe_table(DescribeTableRequest(id=list(id)))
         assert described.location == alone.location.replace("-alone", f"-{name}") == result.tables[id].location
         # A server with pylance returns no properties.
@@ -51,17 +55,17 @@ async def test_each_is_registered_as_it_is_alone(ns: AsyncNamespace, site: Site,
 
 
 async def test_a_table_that_fails_affects_no_other(
-    ns: AsyncNamespace, site: Site, home: Home, room: Room, tmp_path: Path
+    ns: AsyncNamespace, site: Site, parent: Parent, children: Children, tmp_path: Path
 ) -> None:
-    await ns.declare_table(DeclareTableRequest(id=home.table("there")))
-    good = requests(site, home, tmp_path, "a", "b", "c")
-    there, bad = requests(site, home, tmp_path, "there", "bad")
+    await ns.declare_table(DeclareTableRequest(id=parent.table("there")))
+    good = requests(site, parent, tmp_path, "a", "b", "c")
+    there, bad = requests(site, parent, tmp_path, "there", "bad")
     bad.location = "s3://bucket/../t"
     orphan = RegisterTableRequest(
-        id=[*room.id("none"), "t"], location=location_of(site, home, tmp_path, "orphan"), properties={}
+        id=[*children.id("none"), "t"], location=location_of(site, parent, tmp_path, "orphan"), properties={}
     )
     result = await ns.register_tables([good[0], there, good[1], bad, orphan, good[2]])
-    assert list(result.tables) == home.tables("a", "b", "c")
+    assert list(result.tables) == parent.tables("a", "b", "c")
     assert list(result.errors) == [TableId(it.id or ()) for it in (there, bad, orphan)]
     for request, error in zip((there, bad, orphan), result.errors.values(), strict=True):
         with pytest.raises(type(error)) as alone:
@@ -72,8 +76,10 @@ async def test_a_table_that_fails_affects_no_other(
     assert {type(error) for error in again.errors.values()} == {TableAlreadyExistsError} and len(again.errors) == 3
 
 
-async def test_invalid_requests_register_nothing(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
-    good, other = requests(site, home, tmp_path, "a", "b")
+async def test_invalid_requests_register_nothing(
+    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
+) -> None:
+    good, other = requests(site, parent, tmp_path, "a", "b")
     other.mode = "Overwrite"
     for bad, text in ((good, "occurs twice"), (other, "replaces nothing")):
         with pytest.raises(InvalidInputError, match=text):
@@ -83,13 +89,13 @@ async def test_invalid_requests_register_nothing(ns: AsyncNamespace, site: Site,
     assert not await ns.exists(TableId(good.id or ()))
 
 
-async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, home: Home, tmp_path: Path) -> None:
+async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(MANY)]
-    ids = home.tables(*names)
+    ids = parent.tables(*names)
     contenders = [AsyncNamespace.connect(site.impl, site.properties) for _ in range(2)]
     requests = [
         [
-            RegisterTableRequest(id=list(id), location=location_of(site, home, tmp_path, f"{id.name}-{side}"))
+            RegisterTableRequest(id=list(id), location=location_of(site, parent, tmp_path, f"{id.name}-{side}"))
             for id in ids
         ]
         for side in range(2)

@@ -11,7 +11,7 @@ from lance_ns_async import registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
-from tests.contract.conftest import Home
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 
 
@@ -32,8 +32,8 @@ def ours(properties: Mapping[str, str] | None) -> dict[str, str]:
     return {key: value for key, value in (properties or {}).items() if key.startswith("k")}
 
 
-async def test_properties_are_replaced_and_the_registration_is_the_same(backend: Backend, home: Home) -> None:
-    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a", "k2": "b"})
+async def test_properties_are_replaced_and_the_registration_is_the_same(backend: Backend, parent: Parent) -> None:
+    old = await backend.declare_table(parent.id.table("t"), None, {"k1": "a", "k2": "b"})
     new = await backend.replace_table(old, old.location, {**(old.properties or {}), "k2": "c", "k3": "d"})
     assert (new.location, new.registration) == (old.location, old.registration)
     assert ours(new.properties) == {"k1": "a", "k2": "c", "k3": "d"}
@@ -44,9 +44,9 @@ async def test_properties_are_replaced_and_the_registration_is_the_same(backend:
     assert ours(result.properties) == {"k2": "c", "k3": "d"}
 
 
-async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home) -> None:
+async def test_a_location_is_replaced_or_nothing_is(backend: Backend, parent: Parent) -> None:
     """Nessie ignores a new location of an existing table, so it must be refused instead of reported as done."""
-    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a"})
+    old = await backend.declare_table(parent.id.table("t"), None, {"k1": "a"})
     old = await backend.describe_table(old.id)
     place = f"{old.location}_elsewhere"
     try:
@@ -60,8 +60,8 @@ async def test_a_location_is_replaced_or_nothing_is(backend: Backend, home: Home
     assert (result.location, ours(result.properties)) == (place, kept)
 
 
-async def test_another_registration_of_the_name_is_not_replaced(backend: Backend, home: Home) -> None:
-    old = await backend.declare_table(home.id.table("t"), None, {"k1": "a"})
+async def test_another_registration_of_the_name_is_not_replaced(backend: Backend, parent: Parent) -> None:
+    old = await backend.declare_table(parent.id.table("t"), None, {"k1": "a"})
     old = await backend.describe_table(old.id)
     await backend.deregister_table(old.id)
     with pytest.raises(TableNotFoundError):
@@ -74,8 +74,8 @@ async def test_another_registration_of_the_name_is_not_replaced(backend: Backend
         assert ours((await backend.describe_table(other.id)).properties) == {"k1": "other"}
 
 
-async def test_the_default_place_is_where_a_declaration_puts_it(backend: Backend, home: Home) -> None:
-    id = home.id.table("t")
+async def test_the_default_place_is_where_a_declaration_puts_it(backend: Backend, parent: Parent) -> None:
+    id = parent.id.table("t")
     expected = await backend.default_location(id)
     declared = await backend.declare_table(id, None, {})
     assert expected in (None, declared.location)

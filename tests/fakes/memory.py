@@ -70,7 +70,7 @@ class MemoryBackend(Backend):
     def open(cls, settings: Any, caller: Caller) -> MemoryBackend:
         return cls()
 
-    def plant(self, ids: Iterable[TableId]) -> None:
+    def add_other_table(self, ids: Iterable[TableId]) -> None:
         """Adds Lance tables to the catalog, with their namespaces."""
         for id in ids:
             self.plant_namespace(id.parent)

@@ -16,7 +16,7 @@ End = Literal["keep", "close", "reset", "hang"]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Reply:
     """The bytes of a response, and what follows it."""
 
     data: bytes = b""
@@ -25,14 +25,14 @@ class Said:
 
 def http(
     status: int = 200, body: bytes | str = b"{}", headers: Mapping[str, str] | None = None, *, then: End = "keep"
-) -> Said:
+) -> Reply:
     """Returns an HTTP response; Content-Length is correct unless the headers contain it, or Transfer-Encoding."""
     raw = body.encode() if isinstance(body, str) else body
     fields = dict(headers or {})
     if "Content-Length" not in fields and "Transfer-Encoding" not in fields and then != "close":
         fields["Content-Length"] = str(len(raw))
     lines = [f"HTTP/1.1 {status} Reason {status}", *(f"{name}: {value}" for name, value in fields.items())]
-    return Said("\r\n".join([*lines, "", ""]).encode("latin-1") + raw, then)
+    return Reply("\r\n".join([*lines, "", ""]).encode("latin-1") + raw, then)
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
 class Script(Server):
     """Sends the responses of a test in turn, and then `{}`."""
 
-    def __init__(self, *answers: Said, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *answers: Reply, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls)
         self.answers = list(answers)
         self.requests: list[bytes] = []

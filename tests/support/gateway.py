@@ -93,7 +93,7 @@ def error(body: str) -> LanceNamespaceError:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Response:
     """The response of a server to one request."""
 
     status: int
@@ -109,7 +109,7 @@ class Said:
         return int(self.json["code"])
 
 
-async def ask(
+async def send_request(
     gateway: Gateway,
     method: str,
     target: str,
@@ -117,7 +117,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     *,
     token: bool = True,
-) -> Said:
+) -> Response:
     """Returns a gateway's response to a request with this raw target; a body that is not bytes is sent as JSON."""
     raw = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {
@@ -128,10 +128,10 @@ async def ask(
         **(headers or {}),
     }
     head = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
-    return await say(gateway, "\r\n".join(head).encode() + raw)
+    return await send_bytes(gateway, "\r\n".join(head).encode() + raw)
 
 
-async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = None) -> Said:
+async def send_bytes(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = None) -> Response:
     """Returns a gateway's response to these bytes, until it closes the connection."""
     place = urlsplit(gateway.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port, ssl=tls)
@@ -147,8 +147,8 @@ async def say(gateway: Gateway, data: bytes, *, tls: ssl.SSLContext | None = Non
             await writer.wait_closed()
 
 
-def parse_response(data: bytes) -> Said:
+def parse_response(data: bytes) -> Response:
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.split(": ", 1) for line in lines]
-    return Said(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)
+    return Response(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)

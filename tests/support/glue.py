@@ -69,7 +69,7 @@ async def dropped(ns: AsyncNamespace, *id: str) -> None:
     await ns.drop_namespace(spec.DropNamespaceRequest(id=list(id)))
 
 
-def plant(server: FakeGlue) -> FakeGlue:
+def add_other_table(server: FakeGlue) -> FakeGlue:
     """Adds databases `db` and `both`, catalogs `both`, `cat` with `inner`, `cat/deep` with `leaf`, two tables `t`."""
     server.reset()
     server.switch(no_catalog_api=False, short_pages=False)

@@ -28,7 +28,7 @@ SECRET = "hush-hush-4711"
 @pytest.fixture
 async def backend() -> AsyncIterator[MemoryBackend]:
     made = MemoryBackend.able(Capabilities(0, None, cascades=True))
-    made.plant([TableId(["a", "t"]), TableId(["a", "b", "t"]), TableId(["a", "b", "u"]), TableId(["r"])])
+    made.add_other_table([TableId(["a", "t"]), TableId(["a", "b", "t"]), TableId(["a", "b", "u"]), TableId(["r"])])
     yield made
 
 
@@ -69,7 +69,7 @@ async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBac
 async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
     backend = MemoryBackend.able(Capabilities(0, None))
     ids = [TableId([f"t{i}"]) for i in range(20)]
-    backend.plant(ids)
+    backend.add_other_table(ids)
     for limit, most in ((3, 3), (100, 5), (None, 5)):
         backend.most_in_flight, backend.turns = 0, 20
         described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=limit)

@@ -14,7 +14,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async import AsyncNamespace, Namespace, registry
 from lance_ns_async.registry import CLASS_PATHS
 from lance_ns_async.spark import LocationResolver
-from tests.fakes.sockets import Said, Server, http
+from tests.fakes.sockets import Reply, Server, http
 from tests.fakes.thrift import sasl_message
 
 SECRET = "hush-hush-7"
@@ -110,22 +110,22 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "unity": ("unity", {"auth_token": SECRET, "catalog": "c"}),
 }
 JUNK = json.dumps({"access_token": SECRET, "config": VENDED, "storage_options": VENDED, "location": 7, "metadata": 7})
-RESPONSES: Mapping[str, Said] = {
+RESPONSES: Mapping[str, Reply] = {
     "401": http(401, json.dumps({"error": {"message": SECRET, "type": "x", "code": 401}})),
     "403": http(403, f"no {SECRET}"),
     "500": http(500, f"<html>{SECRET}</html>"),
-    "noise": Said(b"\x00\x01 noise\r\n\r\n", "close"),
+    "noise": Reply(b"\x00\x01 noise\r\n\r\n", "close"),
     "no JSON": http(200, f'{{"access_token": "{SECRET}", '),
     "another form": http(200, JUNK),
     "a token, and then another form": http(200, json.dumps({**json.loads(JUNK), "access_token": f"{SECRET}-1"})),
-    "a token, and then no JSON": Said(),
+    "a token, and then no JSON": Reply(),
 }
 
 
 class _Refusing(Server):
     """Sends the same response to each request, except to those for tokens and configurations if `login`."""
 
-    def __init__(self, response: Said, login: bool) -> None:
+    def __init__(self, response: Reply, login: bool) -> None:
         super().__init__()
         self._response = response
         self._login = login
@@ -134,7 +134,7 @@ class _Refusing(Server):
         while head := await reader.read(2**16):
             response = self._response
             if head.startswith(b"\x01"):
-                response = Said(sasl_message(3, SECRET.encode()), "close")
+                response = Reply(sasl_message(3, SECRET.encode()), "close")
             elif self._login and (b"token" in head.split(b"\r\n")[0] or b"/config" in head.split(b"\r\n")[0]):
                 response = http(200, json.dumps({"access_token": f"{SECRET}-1", "defaults": {}, "overrides": {}}))
             writer.write(response.data)
@@ -162,7 +162,7 @@ def leaves(value: object) -> Iterator[str]:
 async def test_no_variable_of_a_failing_call_shows_a_secret(sign_in: str, failure: str) -> None:
     impl, properties = SIGN_IN[sign_in]
     login = failure.startswith("a token")
-    response = RESPONSES["no JSON" if failure.endswith("no JSON") else failure] if failure in RESPONSES else Said()
+    response = RESPONSES["no JSON" if failure.endswith("no JSON") else failure] if failure in RESPONSES else Reply()
     async with _Refusing(response, login) as server:
         port = 1 if failure == "refused" else server.port
         address = {"hive3": {"uri": f"thrift://127.0.0.1:{port}"}, "rest": {"uri": f"http://127.0.0.1:{port}"}}.get(

@@ -26,7 +26,7 @@ from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace, Policy, 
 from lance_ns_async.calls.metrics import BOUNDS
 from lance_ns_async.gateway import serving
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 
 pytestmark = pytest.mark.floors
 SECRET = "hush-hush-4711"
@@ -359,10 +359,10 @@ async def test_a_gateway_continues_the_trace_of_its_client(tmp_path: Path) -> No
                 with watcher.tracer.start_as_current_span("job") as job:
                     trace_id, parent = job.get_span_context().trace_id, job.get_span_context().span_id
                     headers = {"traceparent": f"00-{trace_id:032x}-{parent:016x}-01"}
-                    await ask(gateway, "POST", "/v1/namespace/n/create", {}, headers)
-                    await ask(gateway, "POST", "/v1/table/n$t/describe", {}, headers)
-                await ask(gateway, "GET", "/v1/namespace/$/list", headers={"traceparent": "nonsense"})
-                await ask(gateway, "GET", "/v1/namespace/$/list", token=False)
+                    await send_request(gateway, "POST", "/v1/namespace/n/create", {}, headers)
+                    await send_request(gateway, "POST", "/v1/table/n$t/describe", {}, headers)
+                await send_request(gateway, "GET", "/v1/namespace/$/list", headers={"traceparent": "nonsense"})
+                await send_request(gateway, "GET", "/v1/namespace/$/list", token=False)
     spans = watcher.spans()
     requests = [span for span in spans if span.kind is SpanKind.SERVER]
     assert [(span.name, get_attribute(span, "http.response.status_code")) for span in requests] == [

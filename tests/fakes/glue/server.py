@@ -196,7 +196,7 @@ class GlueServer(FakeServer):
 
     def _extended(self) -> CatalogMoto:
         if not isinstance(self._moto, CatalogMoto):
-            raise ValueError("stock moto knows neither catalogs nor quirks: plant what it holds by its own API")
+            raise ValueError("stock moto knows neither catalogs nor quirks: create what it holds by its own API")
         return self._moto
 
     def _refused(self, request: Received) -> Answer | None:

@@ -81,13 +81,13 @@ class FakeHive(ThriftServer):
     ) -> None:
         """Adds a table to a database; values are returned unchanged. Creates no directory."""
         with self._lock:
-            self._tables.plant(catalog, database, name, parameters, location, table_type)
+            self._tables.add_other_table(catalog, database, name, parameters, location, table_type)
 
     def replace_later(self, catalog: str, database: str, name: str, location: str) -> None:
         """Replaces a table as if another client had dropped it, and created it again in a later second."""
         with self._lock:
             old = self._catalog.database(catalog, database).tables.pop(name)
-            self._tables.plant(catalog, database, name, LANCE, location, objects.EXTERNAL)
+            self._tables.add_other_table(catalog, database, name, LANCE, location, objects.EXTERNAL)
             self._catalog.database(catalog, database).tables[name].created = old.created + 1
 
     def add_function(self, catalog: str, database: str, name: str) -> None:

@@ -200,7 +200,7 @@ class HiveTables:
         self._made = 0
         self.before_commit: Callable[[], None] = lambda: None
 
-    def plant(
+    def add_other_table(
         self, catalog: str, database: str, name: str, parameters: Mapping[str, str], location: str | None, type: str
     ) -> None:
         """Adds a table whose values are returned unchanged, without a directory."""

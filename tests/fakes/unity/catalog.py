@@ -26,7 +26,7 @@ def compact(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class Shelf(Generic[T]):
+class NamedObjects(Generic[T]):
     """Objects by name, listed in the byte order of their names or in an arbitrary order. Two concurrent requests may
     create objects with the same name. Such tables can only be listed; of such schemas, the server uses the first one it
     finds."""
@@ -40,9 +40,9 @@ class Shelf(Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def like(self, kind: str) -> Shelf[Any]:
-        """Returns an empty shelf for another kind, listed in the same order."""
-        return Shelf(kind, shuffled=self._shuffled)
+    def like(self, kind: str) -> NamedObjects[Any]:
+        """Returns an empty collection for another kind, listed in the same order."""
+        return NamedObjects(kind, shuffled=self._shuffled)
 
     def names(self) -> list[str]:
         """Returns each name once; raises an error for duplicates."""
@@ -127,8 +127,8 @@ class SchemaRow:
     """A schema in the form of responses, and its tables."""
 
     info: Json
-    tables: Shelf[TableRow]
-    assets: dict[str, Shelf[Any]]  # Volumes, functions and models by the paths of their listings
+    tables: NamedObjects[TableRow]
+    assets: dict[str, NamedObjects[Any]]  # Volumes, functions and models by the paths of their listings
 
     def text(self) -> bytes:
         return compact(self.info)
@@ -139,7 +139,7 @@ class CatalogRow:
     """A catalog in the form of responses, and its schemas."""
 
     info: Json
-    schemas: Shelf[SchemaRow]
+    schemas: NamedObjects[SchemaRow]
 
     def text(self) -> bytes:
         return compact(self.info)

@@ -16,7 +16,7 @@ from tests.fakes.unity.catalog import (
     CatalogRow,
     Json,
     SchemaRow,
-    Shelf,
+    NamedObjects,
     TableRow,
     User,
     catalog_info,
@@ -88,7 +88,7 @@ class Pages:
     repeat: bool = False  # Whether each page is the first one, with the same token
 
     def answer(
-        self, shelf: Shelf[T], params: Mapping[str, str], sees: Callable[[str], bool], text: Callable[[T], bytes]
+        self, shelf: NamedObjects[T], params: Mapping[str, str], sees: Callable[[str], bool], text: Callable[[T], bytes]
     ) -> Answer:
         """Returns the requested page; entries that the user may not see are removed afterwards."""
         size, token = checks.page_size(params), params.get("page_token") or None
@@ -136,7 +136,7 @@ class UnityRoutes:
     """The REST API of the catalogs of one server."""
 
     def __init__(self, options: Options, pages: Pages, *, shuffled: bool) -> None:
-        self.catalogs = Shelf[CatalogRow]("Catalog", shuffled=shuffled)
+        self.catalogs = NamedObjects[CatalogRow]("Catalog", shuffled=shuffled)
         self._options = options
         self._pages = pages
         self._by_id: dict[str, TableRow] = {}

@@ -27,7 +27,7 @@ from tests.fakes import sockets
 from tests.fakes.calls import Script, Turnstile, busy, call, caller
 from tests.fakes.clock import idle, run, run_past
 from tests.fakes.plain import over, plain
-from tests.fakes.sockets import Said, http
+from tests.fakes.sockets import Reply, http
 
 pytestmark = pytest.mark.floors
 
@@ -301,14 +301,14 @@ async def test_a_policy_may_set_no_bounds() -> None:
     assert await call(caller(Policy(attempt_timeout=math.inf, operation_timeout=math.inf)), send) == 0
 
 
-LOST: Mapping[str, Said] = {
+LOST: Mapping[str, Reply] = {
     "truncated": http(headers={"Content-Length": "100"}, then="reset"),
-    "cut off": Said(http(headers={"Content-Length": "100"}).data, "close"),
-    "chunk missing": Said(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "close"),
-    "head cut off": Said(b"HTTP/1.1 200 OK\r\nContent-Le", "close"),
-    "reset": Said(then="reset"),
-    "closed": Said(then="close"),
-    "another protocol": Said(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "close"),
+    "cut off": Reply(http(headers={"Content-Length": "100"}).data, "close"),
+    "chunk missing": Reply(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "close"),
+    "head cut off": Reply(b"HTTP/1.1 200 OK\r\nContent-Le", "close"),
+    "reset": Reply(then="reset"),
+    "closed": Reply(then="close"),
+    "another protocol": Reply(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "close"),
 }
 
 
@@ -361,7 +361,7 @@ async def test_a_host_that_is_unknown_is_named() -> None:
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
-    async with sockets.Script(Said(then="hang")) as server, plain(server.url) as client:
+    async with sockets.Script(Reply(then="hang")) as server, plain(server.url) as client:
         task = asyncio.create_task(client.ask())
         await asyncio.wait_for(server.requested.wait(), 10)
         task.cancel()
@@ -374,7 +374,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
 
 async def test_a_slow_answer_is_given_up_and_its_connection_with_it() -> None:
     policy = Policy(max_retries=1, attempt_timeout=30, backoff_initial=0.0)
-    async with sockets.Script(Said(then="hang")) as server, plain(server.url, policy=policy) as client:
+    async with sockets.Script(Reply(then="hang")) as server, plain(server.url, policy=policy) as client:
         assert await run_past(client.ask(), idle(), 30) == {}
     assert client.outcomes == ["timeout", "ok"] and server.connections == 2
 

@@ -30,7 +30,7 @@ LIMITS = st.lists(st.none() | st.integers(1, 7), min_size=1)
 def listing(names: Sequence[str], size: Size = as_asked) -> paging.SizedFetch[str]:
     """Returns pages of the names, like a catalog."""
     backend = MemoryBackend.able(Capabilities(0, None, paginates=True), size)
-    backend.plant(DB.table(name) for name in names)
+    backend.add_other_table(DB.table(name) for name in names)
     backend.plant_namespace(DB)
     return lambda token, hint: backend.list_tables(DB, token, hint)
 

@@ -121,7 +121,7 @@ def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> Memo
         if fate == "other":
             backend.plant_others([id])
         elif fate != "missing":
-            backend.plant([id])
+            backend.add_other_table([id])
         if fate in ("unlisted", "denied"):
             backend.unlisted.add(id)
         if fate == "denied":
@@ -422,7 +422,7 @@ async def test_in_no_order_a_long_listing_is_soon_left_alone() -> None:
 async def test_a_second_pass_begins_at_the_beginning() -> None:
     backend = MemoryBackend.able(ABLE, fixed(10))
     ids = [DB.table(f"t{n:03}") for n in range(100)]
-    backend.plant(ids)
+    backend.add_other_table(ids)
     places: ListingPositions = {}
     for group in (ids[:50], ids[50:]):
         (await describe_tables(backend, group, max_in_flight=1, places=places)).raise_for_errors()
@@ -437,7 +437,7 @@ async def test_a_second_pass_begins_at_the_beginning() -> None:
 async def test_a_place_that_the_catalog_forgot_is_no_answer() -> None:
     backend = MemoryBackend.able(ABLE, fixed(10))
     ids = [DB.table(f"t{n:03}") for n in range(40)]
-    backend.plant(ids)
+    backend.add_other_table(ids)
     places: ListingPositions = {}
     await describe_tables(backend, ids[:20], max_in_flight=1, places=places)
     backend.faults["scan_tables", DB] = err.PermissionDeniedError("Permission denied: no such page token")
@@ -450,7 +450,7 @@ async def test_no_more_is_remembered_than_one_group_has_namespaces() -> None:
     places: ListingPositions = {}
     for n in range(50):
         ids = [TableId([f"db{n}", f"t{i}"]) for i in range(4)]
-        backend.plant(ids)
+        backend.add_other_table(ids)
         (await describe_tables(backend, ids, max_in_flight=1, places=places)).raise_for_errors()
         assert len(places) == 1
 
@@ -476,7 +476,7 @@ async def test_a_directory_is_not_walked_for_a_few_of_its_tables(tmp_path: Path)
 async def test_groups_change_no_result(groups: list[list[TableId]], there: set[TableId], size: int, worth: int) -> None:
     backend = MemoryBackend.able(Capabilities(0, None, True, True, True, worth), fixed(size))
     backend.plant_namespace(DB)
-    backend.plant(sorted(there))
+    backend.add_other_table(sorted(there))
     places: ListingPositions = {}
     for group in groups:
         described = await describe_tables(backend, group, max_in_flight=2, places=places)

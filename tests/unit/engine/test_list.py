@@ -41,7 +41,7 @@ def lister(backend: MemoryBackend, workers: int = 3) -> Lister:
 def mixed(can: Capabilities, size: Size, lance: Iterable[str], others: Iterable[str]) -> MemoryBackend:
     backend = MemoryBackend.able(can, size)
     backend.plant_namespace(DB)
-    backend.plant(DB.table(name) for name in lance)
+    backend.add_other_table(DB.table(name) for name in lance)
     backend.plant_others(DB.table(name) for name in others)
     return backend
 
@@ -105,7 +105,7 @@ async def test_one_format_alone_costs_no_describe() -> None:
 async def test_a_namespace_that_fails_spoils_no_other() -> None:
     backend = mixed(Capabilities(0, None), as_asked, "ab", "")
     down, gone = NamespaceId(["down"]), NamespaceId(["gone"])
-    backend.plant([down.table("t")])
+    backend.add_other_table([down.table("t")])
     error = err.ServiceUnavailableError("down")
     backend.faults["list_tables", down] = error
     listed = await lister(backend).many([DB, down, gone, DB])
@@ -122,7 +122,7 @@ async def test_listings_of_many_namespaces_run_side_by_side() -> None:
     backend = MemoryBackend.able(Capabilities(0, None))
     namespaces = [NamespaceId([name]) for name in "abcdefgh"]
     for namespace in namespaces:
-        backend.plant([namespace.table("t")])
+        backend.add_other_table([namespace.table("t")])
     listed = await lister(backend, workers=4).many(namespaces)
     assert set(listed.tables) == set(namespaces) and backend.most_in_flight == 4
 
@@ -130,7 +130,7 @@ async def test_listings_of_many_namespaces_run_side_by_side() -> None:
 @pytest.mark.parametrize("has_locations", [True, False])
 async def test_a_listing_that_does_not_end_is_an_error_of_its_namespace_alone(has_locations: bool) -> None:
     backend = mixed(Capabilities(0, None, paginates=True, listing_has_locations=has_locations), as_asked, "ab", "")
-    backend.plant([OTHER.table("t")])
+    backend.add_other_table([OTHER.table("t")])
     backend.endless.add(OTHER)
     listed = await lister(backend).many([OTHER, DB])
     assert set(listed.tables) == {DB}

@@ -43,7 +43,7 @@ class Answering(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plant([T, U])
+        self.add_other_table([T, U])
         self.describes = 0
         self.on_call = self._count
 
@@ -153,7 +153,7 @@ async def test_credentials_that_never_end_are_not_remembered() -> None:
 
 async def test_a_catalog_that_gives_out_none_is_called_each_time() -> None:
     backend = MemoryBackend()
-    backend.plant([T])
+    backend.add_other_table([T])
     locator = Locator(backend)
     async with asyncio.TaskGroup() as group:
         for _ in range(3):

@@ -33,7 +33,7 @@ def planted(
     tables: Sequence[TableId], others: Sequence[TableId] = (), *, can: Capabilities, size: Size = as_asked
 ) -> MemoryBackend:
     backend = MemoryBackend.able(can, size)
-    backend.plant(id for id in tables if len(id) > can.min_depth)
+    backend.add_other_table(id for id in tables if len(id) > can.min_depth)
     backend.plant_others(id for id in others if len(id) > can.min_depth and id not in backend.tables)
     return backend
 

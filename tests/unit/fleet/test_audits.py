@@ -46,7 +46,7 @@ def files_in(root: Path) -> Counter[str]:
     return Counter(os.fspath(path) for path in root.rglob("*") if path.is_file())
 
 
-def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
+def add_other_table(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
     """Plants sound tables and eight kinds of faults; returns the ids by kind."""
     sound = root / "sound"
     lance.write_dataset(ROWS, sound)
@@ -89,7 +89,7 @@ def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
 
 async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path) -> None:
     with FakeIceberg() as server:
-        planted = plant(server, tmp_path)
+        planted = add_other_table(server, tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
             assert ids_by_kind(await audit(namespace, "ns.*")) == planted
 
@@ -97,7 +97,7 @@ async def test_audit_reports_each_planted_fault_and_nothing_else(tmp_path: Path)
 async def test_second_fix_changes_nothing_and_data_stays(tmp_path: Path) -> None:
     fix = ("location-missing", "declared-only", "unprotected")
     with FakeIceberg() as server:
-        planted = plant(server, tmp_path)
+        planted = add_other_table(server, tmp_path)
         files = files_in(tmp_path)
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as namespace:
             first = ids_by_kind(await audit(namespace, "ns.*", fix=fix))
@@ -169,7 +169,7 @@ async def test_tables_are_opened_while_others_are_still_described(tmp_path: Path
 async def test_a_catalog_that_dies_in_the_middle_leaves_errors_and_no_findings(tmp_path: Path) -> None:
     """Tables that could not be described are failures; they are not reported as missing."""
     with FakeIceberg() as server:
-        plant(server, tmp_path)
+        add_other_table(server, tmp_path)
         properties = {"endpoint": server.endpoint, "max_retries": "0"}
         server.fail(500, match="GET .*/tables/(gone|empty|open)", times=None)
         async with AsyncNamespace.connect("iceberg", properties) as namespace:

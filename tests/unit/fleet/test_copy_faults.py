@@ -37,7 +37,7 @@ class Pair:
     source: AsyncNamespace
     target: AsyncNamespace
 
-    def plant(self, *names: str, namespace: str = "sales") -> None:
+    def add_other_table(self, *names: str, namespace: str = "sales") -> None:
         for name in names:
             place = f"file:///data/{namespace}/{name}"
             self.source_server.add_table([namespace], name, properties=LANCE, location=place)
@@ -88,8 +88,8 @@ async def test_arguments_that_contradict_are_refused(pair: Pair, arguments: dict
 
 
 async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) -> None:
-    pair.plant("orders", "stock")
-    pair.plant("orders", namespace="archive")
+    pair.add_other_table("orders", "stock")
+    pair.add_other_table("orders", namespace="archive")
     to = {"sales": "all", "archive": "all"}
     report = await copy(pair.source, pair.target, to=to)
     assert table_counts(report) == {"refused": 2, "not tried": 1} and not pair.changes()
@@ -98,7 +98,7 @@ async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) 
 
 
 async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -> None:
-    pair.plant("good", "über")
+    pair.add_other_table("good", "über")
     with FakeUnity() as server:
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
         async with AsyncNamespace.connect("unity", properties) as unity:
@@ -112,14 +112,14 @@ async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -
 
 
 async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
-    pair.plant("orders")
+    pair.add_other_table("orders")
     report = await copy(pair.source, pair.target, ["sales.orders", "sales.gone", NamespaceId(["nowhere"])])
     assert table_counts(report) == {"missing": 2, "created": 1}
 
 
 async def test_a_listing_that_is_denied_prevents_removals(pair: Pair) -> None:
-    pair.plant("a", "b")
-    pair.plant("c", namespace="stock")
+    pair.add_other_table("a", "b")
+    pair.add_other_table("c", namespace="stock")
     await copy(pair.source, pair.target)
     pair.source_server.fail(403, match="/namespaces/stock/tables", times=None)
     report = await copy(pair.source, pair.target, mode="sync", delete=True)
@@ -130,7 +130,7 @@ async def test_a_listing_that_is_denied_prevents_removals(pair: Pair) -> None:
 
 
 async def test_a_target_that_cannot_be_read_ends_the_copy(pair: Pair) -> None:
-    pair.plant("a")
+    pair.add_other_table("a")
     pair.target_server.fail(403, match="/namespaces/sales", times=None)
     with pytest.raises(PermissionDeniedError):
         await copy(pair.source, pair.target)
@@ -138,8 +138,8 @@ async def test_a_target_that_cannot_be_read_ends_the_copy(pair: Pair) -> None:
 
 
 async def test_tables_fail_with_their_namespace(pair: Pair) -> None:
-    pair.plant("a", "b")
-    pair.plant("c", namespace="stock")
+    pair.add_other_table("a", "b")
+    pair.add_other_table("c", namespace="stock")
     with FakePolaris(base="file:///data") as server:
         server.add_catalog("lake")
         server.fail(403, match="POST /api/catalog/v1/lake/namespaces", times=1)
@@ -152,7 +152,7 @@ async def test_tables_fail_with_their_namespace(pair: Pair) -> None:
 
 async def test_a_target_that_dies_is_completed_later(pair: Pair) -> None:
     names = {f"t{number:02}" for number in range(40)}
-    pair.plant(*names)
+    pair.add_other_table(*names)
     pair.target_server.cut(times=None, match="/tables/t1")
     report = await copy(pair.source, pair.target)
     assert table_counts(report) == {"created": 30, "failed": 10}
@@ -164,7 +164,7 @@ async def test_a_target_that_dies_is_completed_later(pair: Pair) -> None:
 
 async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair: Pair, tmp_path: Path) -> None:
     names = {f"t{number:03}" for number in range(100)}
-    pair.plant(*names)
+    pair.add_other_table(*names)
     journal = tmp_path / "journal"
     declared = 0
 
@@ -202,7 +202,7 @@ async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair
 async def test_a_foreign_journal_is_refused(
     pair: Pair, tmp_path: Path, arguments: dict[str, object], difference: str
 ) -> None:
-    pair.plant("orders", "returns")
+    pair.add_other_table("orders", "returns")
     journal = tmp_path / "journal"
     pair.target_server.fail(403, match="POST .*/sales/", times=1)
     assert table_counts(await copy(pair.source, pair.target, "sales.**", journal=journal))["denied"] == 1
@@ -227,7 +227,7 @@ async def test_a_journal_that_is_no_journal_is_refused_before_any_call(pair: Pai
 
 
 async def test_names_that_differ_in_case_only_are_refused_by_a_target_that_folds(pair: Pair, tmp_path: Path) -> None:
-    pair.plant("orders", "Orders", "returns")
+    pair.add_other_table("orders", "Orders", "returns")
     with FakeUnity() as server:
         properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
         async with AsyncNamespace.connect("unity", properties) as unity:
@@ -237,7 +237,7 @@ async def test_names_that_differ_in_case_only_are_refused_by_a_target_that_folds
 
 
 async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
-    pair.plant(*(f"t{number:03}" for number in range(200)))
+    pair.add_other_table(*(f"t{number:03}" for number in range(200)))
     await copy(pair.source, pair.target, "sales.t000")
     pair.target_server.clear()
     pair.target_server.fail(401, match="/tables/", times=None)
@@ -248,7 +248,7 @@ async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
 
 async def test_a_target_that_throttles_gets_all_tables(pair: Pair) -> None:
     names = {f"t{number:03}" for number in range(100)}
-    pair.plant(*names)
+    pair.add_other_table(*names)
     pair.target_server.limit_rate(400, burst=10)
     properties = {"endpoint": pair.target_server.endpoint}
     async with AsyncNamespace.connect("iceberg", properties, policy=Policy(max_retries=20)) as patient:
@@ -257,7 +257,7 @@ async def test_a_target_that_throttles_gets_all_tables(pair: Pair) -> None:
 
 
 async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
-    pair.plant("orders", "view")
+    pair.add_other_table("orders", "view")
     pair.target_server.add_table(["sales"], "view", properties={}, location="file:///other")
     report = await copy(pair.source, pair.target, mode="sync", delete=True)
     assert table_counts(report) == {"conflict": 1, "created": 1}

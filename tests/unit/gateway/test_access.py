@@ -18,7 +18,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
 from tests.fakes.certificates import Certificates
-from tests.support.gateway import ask, parse_response, say
+from tests.support.gateway import parse_response, send_bytes, send_request
 from tests.support.lake import lake
 
 TOKEN = "a-token-of-our-own"
@@ -43,7 +43,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     ],
 )
 async def test_the_token_lets_in(gateway: Gateway, headers: Mapping[str, str]) -> None:
-    assert (await ask(gateway, "GET", LIST, headers=headers, token=False)).status == 200
+    assert (await send_request(gateway, "GET", LIST, headers=headers, token=False)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,16 @@ async def test_the_token_lets_in(gateway: Gateway, headers: Mapping[str, str]) -
 )
 async def test_other_clients_are_rejected(gateway: Gateway, headers: Mapping[str, str]) -> None:
     for method, target in [("GET", LIST), ("GET", f"{LIST}?token={TOKEN}"), ("GET", "/metrics"), ("GET", "/nothing")]:
-        answer = await ask(gateway, method, target, headers=headers, token=False)
+        answer = await send_request(gateway, method, target, headers=headers, token=False)
         assert (answer.status, answer.code) == (401, 16) and answer.headers["www-authenticate"] == "Bearer"
         assert TOKEN.encode() not in answer.body
 
 
 async def test_requests_need_a_token() -> None:
     async with serving(object(), idle=0.1) as gateway:
-        answer = await ask(gateway, "POST", "/v1/table/t/insert", headers={"Content-Length": "1000000000"}, token=False)
+        answer = await send_request(
+            gateway, "POST", "/v1/table/t/insert", headers={"Content-Length": "1000000000"}, token=False
+        )
         assert answer.status == 401
     async with serving(object()) as one, serving(object()) as other:
         assert one.token != other.token and len(one.token) >= 32
@@ -94,7 +96,7 @@ async def test_limits_that_cannot_be_are_refused(limits: Mapping[str, Any], mess
 
 
 async def test_only_health_is_public(gateway: Gateway) -> None:
-    answer = await ask(gateway, "GET", "/health", token=False)
+    answer = await send_request(gateway, "GET", "/health", token=False)
     assert (answer.status, answer.json) == (200, {"status": "ok"})
     assert "aiohttp" not in str(answer.headers) and "Python" not in str(answer.headers)
 
@@ -103,7 +105,7 @@ async def test_only_health_is_public(gateway: Gateway) -> None:
 async def test_web_pages_are_refused(gateway: Gateway, origin: str) -> None:
     preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-lance-token"}
     for method, target, headers in [("GET", "/health", {}), ("POST", LIST, {}), ("OPTIONS", LIST, preflight)]:
-        answer = await ask(gateway, method, target, headers={"Origin": origin, **headers})
+        answer = await send_request(gateway, method, target, headers={"Origin": origin, **headers})
         assert (answer.status, answer.code) == (403, 15)
         assert not any(name.startswith("access-control") for name in answer.headers)
 
@@ -112,29 +114,31 @@ async def test_web_pages_are_refused(gateway: Gateway, origin: str) -> None:
     "host", ["evil.example.com", "evil.example.com:80", "10.0.0.1", "[2001:db8::1]:80", "", "a:b:c"]
 )
 async def test_another_name_for_this_machine_is_refused(gateway: Gateway, host: str) -> None:
-    answer = await ask(gateway, "GET", "/health", headers={"Host": host})
+    answer = await send_request(gateway, "GET", "/health", headers={"Host": host})
     assert (answer.status, answer.code) == (403, 15)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.2:80", "[::1]", "[::1]:80"])
 async def test_names_of_this_machine_are_known(gateway: Gateway, host: str) -> None:
-    assert (await ask(gateway, "GET", "/health", headers={"Host": host})).status == 200
+    assert (await send_request(gateway, "GET", "/health", headers={"Host": host})).status == 200
 
 
 async def test_other_names_of_servers_are_known() -> None:
     async with serving(object(), hosts=["Catalog.example.com"]) as gateway:
-        assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com:443"})).status == 200
+        assert (
+            await send_request(gateway, "GET", "/health", headers={"Host": "catalog.example.com:443"})
+        ).status == 200
     async with serving(object(), host="0.0.0.0") as gateway:
         assert gateway.url.startswith("http://127.0.0.1:")
-        assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com"})).status == 200
-        assert (await ask(gateway, "GET", LIST, token=False)).status == 401
-        assert (await ask(gateway, "GET", LIST, headers={"Origin": "https://example.com"})).status == 403
+        assert (await send_request(gateway, "GET", "/health", headers={"Host": "catalog.example.com"})).status == 200
+        assert (await send_request(gateway, "GET", LIST, token=False)).status == 401
+        assert (await send_request(gateway, "GET", LIST, headers={"Origin": "https://example.com"})).status == 403
 
 
 async def test_it_listens_on_version_6_too() -> None:
     async with serving(object(), host="::1") as gateway:
         assert gateway.url.startswith("http://[::1]:")
-        assert (await ask(gateway, "GET", "/health")).status == 200
+        assert (await send_request(gateway, "GET", "/health")).status == 200
 
 
 async def test_it_speaks_tls(tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
         assert gateway.url.startswith("https://127.0.0.1:")
         request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
         assert (
-            await say(gateway, request, tls=ssl.create_default_context(cafile=certificates.ca_bundle))
+            await send_bytes(gateway, request, tls=ssl.create_default_context(cafile=certificates.ca_bundle))
         ).status == 200
 
 
@@ -157,11 +161,11 @@ async def test_a_place_that_is_taken_is_reported() -> None:
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with lake(tmp_path) as it, serving(it.ns, token=TOKEN) as gateway:
-        await ask(gateway, "GET", f"{LIST}?token={TOKEN}")
-        await ask(gateway, "POST", "/v1/table/t/describe", {"identity": {"auth_token": TOKEN}})
+        await send_request(gateway, "GET", f"{LIST}?token={TOKEN}")
+        await send_request(gateway, "POST", "/v1/table/t/describe", {"identity": {"auth_token": TOKEN}})
         # Bytes that are not HTTP are reported, without their content.
         for bad in (f"GET /{TOKEN} HTTP/9.9", f"GET / HTTP/1.1\r\nx-lance-token {TOKEN}", f"\x16\x03{TOKEN}"):
-            await say(gateway, f"{bad}\r\n\r\n".encode())
+            await send_bytes(gateway, f"{bad}\r\n\r\n".encode())
     logged = "\n".join(logging.Formatter().format(record) for record in caplog.records)
     assert "Error handling request" in logged and TOKEN not in logged
 
@@ -178,9 +182,9 @@ async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     ],
 )
 async def test_what_is_no_http_is_refused_and_the_connection_closed(gateway: Gateway, head: str) -> None:
-    answer = await say(gateway, f"{head}\r\n\r\n".encode())
+    answer = await send_bytes(gateway, f"{head}\r\n\r\n".encode())
     assert answer.status == 400 and b"Traceback" not in answer.body and len(answer.body) < 10_000
-    assert (await ask(gateway, "GET", "/health")).status == 200
+    assert (await send_request(gateway, "GET", "/health")).status == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx: "])
@@ -197,7 +201,7 @@ async def test_a_request_that_never_ends_is_given_up(sent: bytes) -> None:
 async def test_a_second_request_on_a_connection_is_checked_like_the_first(gateway: Gateway) -> None:
     first = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\r\n"
     second = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    answer = await say(gateway, (first + second).encode())
+    answer = await send_bytes(gateway, (first + second).encode())
     assert answer.status == 200
     _, _, rest = answer.body.partition(b"HTTP/1.1 ")
     assert parse_response(b"HTTP/1.1 " + rest).status == 401
@@ -205,11 +209,11 @@ async def test_a_second_request_on_a_connection_is_checked_like_the_first(gatewa
 
 async def test_what_happens_is_counted(tmp_path: Path) -> None:
     async with lake(tmp_path) as it, serving(it.ns) as gateway:
-        await ask(gateway, "GET", LIST)
-        await ask(gateway, "GET", LIST, token=False)
-        await ask(gateway, "POST", "/v1/table/n%24t/describe", {})
-        await ask(gateway, "POST", "/v1/table/n%24t/describe", {"version": "1"})
-        text = (await ask(gateway, "GET", "/metrics")).body.decode()
+        await send_request(gateway, "GET", LIST)
+        await send_request(gateway, "GET", LIST, token=False)
+        await send_request(gateway, "POST", "/v1/table/n%24t/describe", {})
+        await send_request(gateway, "POST", "/v1/table/n%24t/describe", {"version": "1"})
+        text = (await send_request(gateway, "GET", "/metrics")).body.decode()
         await it.ns.list_namespaces(spec.ListNamespacesRequest(id=[]))
     lines = text.splitlines()
     for line in [

@@ -18,7 +18,7 @@ from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 from tests.support.lake import ROWS, stream
 
 
@@ -47,10 +47,10 @@ async def statuses(gateway: Gateway, location: str, parent: str = "n") -> set[in
     """Returns the statuses of a declaration and a registration at a location, which leave no table."""
     codes = set()
     for operation in ("declare", "register"):
-        response = await ask(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
+        response = await send_request(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
         codes.add(response.status)
         if response.status == 200:
-            assert (await ask(gateway, "POST", f"/v1/table/{parent}$t/deregister", {})).status == 200
+            assert (await send_request(gateway, "POST", f"/v1/table/{parent}$t/deregister", {})).status == 200
     return codes
 
 
@@ -61,7 +61,7 @@ async def test_locations_outside_are_refused_and_untouched(lake: Path, iceberg: 
     before = tree(home)
     async with AsyncNamespace.connect("iceberg", {"endpoint": iceberg.endpoint, "root": lake.as_uri()}) as ns:
         async with serving(ns) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/n/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/n/create", {})
             calls = len(iceberg.requests)
             outside = [
                 *(f"file://{home}/home/secret.lance", f"file://{home}/home/none.lance"),
@@ -87,13 +87,13 @@ async def test_locations_outside_are_refused_and_untouched(lake: Path, iceberg: 
                 assert codes <= {400, 403}, (location, codes)
             assert len(iceberg.requests) == calls, "a refusal costs no call"
             there, missing = [
-                (await ask(gateway, "POST", "/v1/table/n$t/register", {"location": location})).json["error"]
+                (await send_request(gateway, "POST", "/v1/table/n$t/register", {"location": location})).json["error"]
                 for location in outside[:2]
             ]
             assert there.replace("secret", "none") == missing and "--allow-location" in missing
             assert await statuses(gateway, f"file://{lake}/a/b.lance") == {200}
             assert await statuses(gateway, f"file://{lake}/a%20b") == {200}
-            assert (await ask(gateway, "POST", "/v1/table/n$own/declare", {})).status == 200
+            assert (await send_request(gateway, "POST", "/v1/table/n$own/declare", {})).status == 200
         # In this process, every location is allowed.
         assert (await ns.register_table({"id": ["n", "s"], "location": outside[0]})).location == outside[0]
     assert [path for path in tree(home) if not path.startswith(str(lake / "n"))] == before
@@ -103,7 +103,7 @@ async def test_prefixes_are_allowed_in_addition(lake: Path, iceberg: FakeIceberg
     prefixes = ["s3://bucket/a", str(lake.parent / "home"), "s3a://other"]
     async with AsyncNamespace.connect("iceberg", {"endpoint": iceberg.endpoint, "root": lake.as_uri()}) as ns:
         async with serving(ns, allow_locations=prefixes) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/n/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/n/create", {})
             for location in ("s3://bucket/a/t", f"file://{lake.parent}/home/t", "s3://other/t"):
                 assert await statuses(gateway, location) == {200}, location
             for location in "s3://bucket/abc s3://bucket/a s3://buckets/a/t gs://bucket/a/t s3://other2/t".split():
@@ -121,15 +121,15 @@ async def test_prefixes_are_checked_at_the_start(prefix: str) -> None:
 
 async def test_a_root_that_is_the_working_directory_counts(iceberg: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": iceberg.endpoint}) as ns, serving(ns) as gateway:
-        await ask(gateway, "POST", "/v1/namespace/n/create", {})
-        own = (await ask(gateway, "POST", "/v1/table/n$own/declare", {})).json["location"]
+        await send_request(gateway, "POST", "/v1/namespace/n/create", {})
+        own = (await send_request(gateway, "POST", "/v1/table/n$own/declare", {})).json["location"]
         assert await statuses(gateway, f"{own}-2") == {200}
         assert await statuses(gateway, "file:///etc/cron.d/t") == {403}
 
 
 async def test_directories_take_relative_and_absolute_locations_below_their_root(lake: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
-        await ask(gateway, "POST", "/v1/namespace/n/create", {})
+        await send_request(gateway, "POST", "/v1/namespace/n/create", {})
         for location in ("a/b", f"{lake}/a/c", f"file://{lake}/a/d"):
             assert await statuses(gateway, location) == {200}, location
         for location in ("../home/t", f"file://{lake.parent}/home/t", f"{lake.parent}/home/secret.lance", "s3://b/t"):
@@ -140,7 +140,7 @@ async def test_a_location_passes_through_two_gateways(lake: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as inner:
         properties = {"uri": inner.url, **{f"header.{name}": value for name, value in inner.headers.items()}}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/n/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/n/create", {})
             assert await statuses(gateway, "a/b") == {200}
             # The server in front does not know the root.
             assert await statuses(gateway, f"file://{lake}/a/b") == {403}
@@ -150,7 +150,7 @@ async def test_the_locations_of_namespaces_count(tmp_path: Path) -> None:
     with FakePolaris(base=tmp_path.as_uri()) as server:
         server.add_catalog("lake")
         async with AsyncNamespace.connect("polaris", server.properties) as ns, serving(ns) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/lake$n/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/lake$n/create", {})
             assert await statuses(gateway, f"{tmp_path.as_uri()}/lake/n/x", "lake$n") == {200}
             for location in (f"{tmp_path.as_uri()}/lake/other/x", "file:///etc/x"):
                 assert await statuses(gateway, location, "lake$n") == {403}
@@ -170,13 +170,13 @@ async def test_the_locations_of_glue_databases_count() -> None:
 async def test_the_locations_of_lakekeepers_namespaces_count(tmp_path: Path) -> None:
     with FakeLakekeeper(base=tmp_path.as_uri(), also=["file://"]) as lakekeeper:
         async with AsyncNamespace.connect("lakekeeper", lakekeeper.properties) as ns, serving(ns) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/n/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/n/create", {})
             assert await statuses(gateway, "file:///etc/x") == {403}
 
 
 async def test_clients_do_not_place_namespaces_outside(lake: Path, iceberg: FakeIceberg, tmp_path: Path) -> None:
     async def create(gateway: Gateway, id: str, properties: dict[str, str]) -> int:
-        return (await ask(gateway, "POST", f"/v1/namespace/{id}/create", {"properties": properties})).status
+        return (await send_request(gateway, "POST", f"/v1/namespace/{id}/create", {"properties": properties})).status
 
     async with AsyncNamespace.connect("iceberg", {"endpoint": iceberg.endpoint, "root": lake.as_uri()}) as ns:
         async with serving(ns) as gateway:
@@ -218,19 +218,19 @@ async def test_properties_do_not_redirect_the_server(properties: dict[str, str],
                 ("register", {"location": f"{tmp_path.as_uri()}/lake/n/t", "properties": properties}),
             ]
             for operation, body in bodies:
-                response = await ask(gateway, "POST", f"{target}/{operation}", body)
+                response = await send_request(gateway, "POST", f"{target}/{operation}", body)
                 assert (response.status, response.code) == (403, 15), response.body
             harmless = {"region": "eu-central-1", "owner": "me", "tokenizer": "x"}
-            response = await ask(gateway, "POST", f"{target}/declare", {"properties": harmless})
+            response = await send_request(gateway, "POST", f"{target}/declare", {"properties": harmless})
             assert response.status == 200
 
 
 async def test_storage_options_of_a_request_are_refused(lake: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
         options = "storage_options=%7B%22aws_endpoint%22%3A%22http%3A%2F%2F127.0.0.1%3A1%22%7D"
-        response = await ask(gateway, "POST", f"/v1/table/t/create?{options}", stream(ROWS))
+        response = await send_request(gateway, "POST", f"/v1/table/t/create?{options}", stream(ROWS))
         assert (response.status, response.code) == (403, 15) and "storage_options" in response.json["error"]
-        response = await ask(
+        response = await send_request(
             gateway, "POST", "/v1/table/t/create-empty", {"storage_options": {"aws_endpoint": "http://x"}}
         )
         assert response.status == 403
@@ -244,7 +244,9 @@ async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) 
         properties = {"uri": inner.url, "data_operations": "remote", **headers}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             operation = {"declare_table": {"id": ["t"], "location": "file:///etc/t"}}
-            assert (await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})).status == 403
+            assert (
+                await send_request(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
+            ).status == 403
 
 
 async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
@@ -252,4 +254,4 @@ async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
     blobs = lance.blob.blob_array([(tmp_path / "home").as_uri()])
     rows = pa.table({"b": blobs}, schema=pa.schema([lance.blob.blob_field("b")]))
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
-        assert (await ask(gateway, "POST", "/v1/table/t/create", stream(rows))).status == 400
+        assert (await send_request(gateway, "POST", "/v1/table/t/create", stream(rows))).status == 400

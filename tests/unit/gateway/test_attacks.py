@@ -11,7 +11,7 @@ import pytest
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.access import hash_of
-from tests.support.gateway import ask, say
+from tests.support.gateway import send_bytes, send_request
 
 pytestmark = pytest.mark.floors
 TOKEN = "a-token-of-our-own"
@@ -48,16 +48,16 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 )
 async def test_a_token_counts_only_where_it_belongs(gateway: Gateway, shown: str) -> None:
     head = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{shown}\r\n\r\n"
-    answer = await say(gateway, head.encode("latin-1"))
+    answer = await send_bytes(gateway, head.encode("latin-1"))
     assert answer.status == 401 and TOKEN.encode() not in answer.body
 
 
 @pytest.mark.parametrize("key", ["token", "access_token", "auth_token", "api_key", "x-lance-token", "x-api-key"])
 async def test_a_token_in_the_address_or_the_body_is_none(gateway: Gateway, key: str) -> None:
     for target in (f"{LIST}?{key}={TOKEN}", f"{LIST}?Authorization=Bearer%20{TOKEN}", f"/{TOKEN}{LIST}"):
-        assert (await ask(gateway, "GET", target, token=False)).status == 401
+        assert (await send_request(gateway, "GET", target, token=False)).status == 401
     body = {key: TOKEN, "identity": {"auth_token": TOKEN, "api_key": TOKEN}, "context": {f"headers.{key}": TOKEN}}
-    assert (await ask(gateway, "POST", "/v1/table/t/describe", body, token=False)).status == 401
+    assert (await send_request(gateway, "POST", "/v1/table/t/describe", body, token=False)).status == 401
 
 
 async def test_guesses_are_compared_in_constant_time(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ async def test_guesses_are_compared_in_constant_time(gateway: Gateway, monkeypat
     monkeypatch.setattr(hmac, "compare_digest", compare)
     guesses = ["", "a", TOKEN[:-1], f"{TOKEN}x", "x" * len(TOKEN)]
     for guess in guesses:
-        assert (await ask(gateway, "GET", LIST, headers={"x-lance-token": guess}, token=False)).status == 401
+        assert (await send_request(gateway, "GET", LIST, headers={"x-lance-token": guess}, token=False)).status == 401
     # None is refused earlier, by its length or its first character.
     assert compared == [(hash_of(guess), hash_of(TOKEN)) for guess in guesses]
 
@@ -85,12 +85,14 @@ async def test_guesses_are_compared_in_constant_time(gateway: Gateway, monkeypat
     ],
 )
 async def test_a_name_that_only_looks_like_this_machine_is_refused(gateway: Gateway, host: str) -> None:
-    answer = await ask(gateway, "GET", LIST, headers={"Host": host})
+    answer = await send_request(gateway, "GET", LIST, headers={"Host": host})
     assert (answer.status, answer.code) == (403, 15)
 
 
 async def test_a_whole_address_for_a_target_does_not_stand_for_the_host(gateway: Gateway) -> None:
-    assert (await ask(gateway, "GET", f"http://localhost{LIST}", headers={"Host": "evil.example.com"})).status == 403
+    assert (
+        await send_request(gateway, "GET", f"http://localhost{LIST}", headers={"Host": "evil.example.com"})
+    ).status == 403
 
 
 HIDDEN = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\r\n"
@@ -111,7 +113,7 @@ HIDDEN = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\
 )
 async def test_a_request_whose_end_is_in_doubt_is_the_last(gateway: Gateway, headers: str) -> None:
     head = f"POST {LIST} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n"
-    answer = await say(gateway, f"{head}0\r\n\r\n{HIDDEN}".encode("latin-1"))
+    answer = await send_bytes(gateway, f"{head}0\r\n\r\n{HIDDEN}".encode("latin-1"))
     assert answer.status == 400 and b"HTTP/1.1 " not in answer.body
 
 
@@ -121,11 +123,11 @@ async def test_a_request_whose_end_is_in_doubt_is_the_last(gateway: Gateway, hea
 async def test_a_chunk_whose_end_is_in_doubt_ends_the_connection(gateway: Gateway, chunks: str) -> None:
     headers = f"Host: localhost\r\nx-lance-token: {TOKEN}\r\nTransfer-Encoding: chunked"
     head = f"POST /v1/table/t/describe HTTP/1.1\r\n{headers}\r\n\r\n"
-    answer = await say(gateway, f"{head}{chunks}0\r\n\r\n{HIDDEN}".encode())
+    answer = await send_bytes(gateway, f"{head}{chunks}0\r\n\r\n{HIDDEN}".encode())
     assert answer.status == 400 and b"HTTP/1.1 200" not in answer.body
 
 
 async def test_a_body_that_is_not_read_is_no_request(gateway: Gateway) -> None:
     headers = f"Host: localhost\r\nContent-Length: {len(HIDDEN)}\r\nConnection: close"
-    answer = await say(gateway, f"POST {LIST} HTTP/1.1\r\n{headers}\r\n\r\n{HIDDEN}".encode())
+    answer = await send_bytes(gateway, f"POST {LIST} HTTP/1.1\r\n{headers}\r\n\r\n{HIDDEN}".encode())
     assert answer.status == 401 and b"HTTP/1.1 " not in answer.body

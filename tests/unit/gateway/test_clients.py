@@ -18,7 +18,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.access import hash_of
 from tests.contract.sites import SITES
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 from tests.support.lake import ROWS, in_file, lake, stream
 
 DECLARED = {"location": "~", "properties": {}, "managed_versioning": False}
@@ -58,7 +58,7 @@ async def test_the_connectors_requests_are_answered_as_it_expects(tmp_path: Path
             detail = "&with_table_uri=false" if fields and "with_table_uri" in fields else ""
             target = f"/v1/{kind}/{path}?delimiter=%24{detail}"
             method, body = ("GET", None) if fields is None else ("POST", {"context": {}, **fields})
-            response = await ask(gateway, method, target, body, {"Content-Type": "application/json"})
+            response = await send_request(gateway, method, target, body, {"Content-Type": "application/json"})
             assert response.status == status, (target, response.body)
             if status != 200:
                 assert response.code == expected and isinstance(response.json["error"], str), target

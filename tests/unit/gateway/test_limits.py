@@ -20,7 +20,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async import AsyncNamespace, Table, TableId
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.storage import threads
-from tests.support.gateway import Said, ask, say
+from tests.support.gateway import Response, send_bytes, send_request
 from tests.unit.gateway.test_search import COSTLY
 from tests.unit.storage.test_sql_bounds import DEADLY
 
@@ -55,7 +55,7 @@ def stream(table: pa.Table, compression: str | None = None) -> bytes:
     return data
 
 
-def is_refused(response: Said, message: str) -> bool:
+def is_refused(response: Response, message: str) -> bool:
     return (response.status, response.code) == (400, 13) and message in response.json["error"]
 
 
@@ -66,8 +66,8 @@ EVIL = {**DEADLY, **COSTLY}
     "sql", [sql for sql in EVIL.values() if len(sql) < 4_000_000 and sql.count(",") < 200_000], ids=lambda sql: sql[:20]
 )
 async def test_evil_filters_are_refused(gateway: Gateway, sql: str) -> None:
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql}), "predicate: ")
-    assert (await ask(gateway, "GET", "/health")).json == {"status": "ok"}
+    assert is_refused(await send_request(gateway, "POST", f"{TABLE}/count_rows", {"predicate": sql}), "predicate: ")
+    assert (await send_request(gateway, "GET", "/health")).json == {"status": "ok"}
 
 
 GROWING = f"concat({', '.join(['name'] * 120)})"
@@ -77,7 +77,7 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
     """Each update makes a value 120 times as long: after four, 6 bytes would be a gigabyte."""
     update = {"updates": [["name", GROWING]], "predicate": "id = 5"}
     sizes = []
-    while (response := await ask(gateway, "POST", f"{TABLE}/update", update)).status == 200:
+    while (response := await send_request(gateway, "POST", f"{TABLE}/update", update)).status == 200:
         sizes.append(len((await ns.open(["t"])).to_table(columns=["name"], filter="id = 5")["name"][0].as_py()))
     assert is_refused(
         response, "name: the values that the request builds for 8192 rows could have more than 1048576 bytes"
@@ -95,10 +95,12 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
         ("update", {"updates": [["name", f"replace(name, 'n', '{'n' * 100}')"]]}),
         ("add_columns", {"new_columns": [{"name": "c", "expression": GROWING}]}),
     ):
-        assert is_refused(await ask(gateway, "POST", f"{TABLE}/{operation}", body), "name: the values"), operation
+        assert is_refused(await send_request(gateway, "POST", f"{TABLE}/{operation}", body), "name: the values"), (
+            operation
+        )
     built = f"length(concat({','.join(['target.name'] * 50)}))=9"
     merge = f"on=id&when_matched_update_all=true&when_matched_update_all_filt={built}"
-    response = await ask(gateway, "POST", f"{TABLE}/merge_insert?{merge}", stream(ROWS))
+    response = await send_request(gateway, "POST", f"{TABLE}/merge_insert?{merge}", stream(ROWS))
     assert is_refused(response, "name: the values")
     # Rows without the large value, and columns of fixed width.
     for body in (
@@ -106,9 +108,9 @@ async def test_values_do_not_grow_from_request_to_request(ns: AsyncNamespace, ga
         {"updates": [["name", GROWING]], "predicate": "id = 6"},
         {"updates": [["id", "coalesce(id, id + 1)"]]},
     ):
-        assert (await ask(gateway, "POST", f"{TABLE}/update", body)).status == 200
+        assert (await send_request(gateway, "POST", f"{TABLE}/update", body)).status == 200
     body = {"k": 5, "vector": {}, "columns": {"column_aliases": {"c": GROWING}}}
-    assert (await ask(gateway, "POST", f"{TABLE}/query", body)).status == 200
+    assert (await send_request(gateway, "POST", f"{TABLE}/query", body)).status == 200
     assert (await ns.update_table({"id": ["t"], **update})).updated_rows == 1
 
 
@@ -117,7 +119,7 @@ async def test_a_dictionary_counts_for_each_row(ns: AsyncNamespace, gateway: Gat
     words = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), ["x" * 10_000])
     await ns.write(["dictionary"], pa.table({"w": words}))
     body = {"predicate": "length(concat(w, w)) > 5"}
-    assert is_refused(await ask(gateway, "POST", "/v1/table/dictionary/count_rows", body), "w: the values")
+    assert is_refused(await send_request(gateway, "POST", "/v1/table/dictionary/count_rows", body), "w: the values")
 
 
 @pytest.mark.parametrize(
@@ -133,38 +135,40 @@ async def test_a_dictionary_counts_for_each_row(ns: AsyncNamespace, gateway: Gat
     ],
 )
 async def test_functions_are_bounded_in_every_operation(gateway: Gateway, operation: str, body: Any) -> None:
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/{operation}", body), "function 'repeat' is not allowed")
+    assert is_refused(
+        await send_request(gateway, "POST", f"{TABLE}/{operation}", body), "function 'repeat' is not allowed"
+    )
 
 
 async def test_functions_of_a_merge_are_bounded(gateway: Gateway) -> None:
     query = "on=id&when_matched_update_all=true&when_matched_update_all_filt=length(repeat('a',9))=9"
-    response = await ask(gateway, "POST", f"{TABLE}/merge_insert?{query.replace(' ', '+')}", stream(ROWS))
+    response = await send_request(gateway, "POST", f"{TABLE}/merge_insert?{query.replace(' ', '+')}", stream(ROWS))
     assert is_refused(response, "function 'repeat' is not allowed")
 
 
 async def test_functions_may_be_allowed(ns: AsyncNamespace) -> None:
     body = {"predicate": "length(repeat(name, 2)) > 5"}
     async with serving(ns, functions=["Repeat"]) as gateway:
-        assert (await ask(gateway, "POST", f"{TABLE}/count_rows", body)).json == 100
+        assert (await send_request(gateway, "POST", f"{TABLE}/count_rows", body)).json == 100
     assert (await ns.count_table_rows({"id": ["t"], "predicate": "length(repeat(name, 2)) > 5"})).count == 100
 
 
 async def test_answers_are_bounded(ns: AsyncNamespace) -> None:
     everything = {"k": 2**31 - 1, "vector": {}}
     async with serving(ns, max_answer_bytes=2048) as gateway:
-        response = await ask(gateway, "POST", f"{TABLE}/query", everything)
+        response = await send_request(gateway, "POST", f"{TABLE}/query", everything)
         assert is_refused(response, "k: the response would have more than 2048 bytes; use a smaller k")
         few = {"k": 10, "offset": 90, "vector": {}, "columns": {"column_names": ["id"]}}
-        response = await ask(gateway, "POST", f"{TABLE}/query", few)
+        response = await send_request(gateway, "POST", f"{TABLE}/query", few)
         assert pa.ipc.open_file(response.body).read_all()["id"].to_pylist() == list(range(90, 100))
     async with serving(ns) as gateway:
-        response = await ask(gateway, "POST", f"{TABLE}/query", {**everything, "offset": 2**31 - 1})
+        response = await send_request(gateway, "POST", f"{TABLE}/query", {**everything, "offset": 2**31 - 1})
         assert pa.ipc.open_file(response.body).read_all().num_rows == 0
 
 
 async def test_one_column_many_times_is_bounded(gateway: Gateway) -> None:
     aliases = {f"c{i}": "vector" for i in range(2_000)}
-    response = await ask(
+    response = await send_request(
         gateway, "POST", f"{TABLE}/query", {"k": 100, "vector": {}, "columns": {"column_aliases": aliases}}
     )
     assert is_refused(response, "k: the response would have more than")
@@ -174,7 +178,7 @@ async def test_a_large_answer_arrives_whole(ns: AsyncNamespace) -> None:
     rows = pa.table({"id": pa.array(range(1_000_000), pa.int64())})
     await ns.write(["large"], rows)
     async with serving(ns) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/large/query", {"k": 2_000_000, "vector": {}})
+        response = await send_request(gateway, "POST", "/v1/table/large/query", {"k": 2_000_000, "vector": {}})
         assert int(response.headers["content-length"]) == len(response.body) > 8_000_000
         assert response.headers["server"] == "lance-ns"
         assert pa.ipc.open_file(response.body).read_all() == rows
@@ -190,9 +194,9 @@ async def test_compressed_rows_count_decompressed(gateway: Gateway, operation: s
     }[operation]
     bomb = stream(pa.table({"id": pa.array(np.zeros(10_000_000, "int64"))}), compression)
     assert len(bomb) < 1 << 20
-    assert is_refused(await ask(gateway, "POST", target, bomb), "more than 1048576 bytes")
+    assert is_refused(await send_request(gateway, "POST", target, bomb), "more than 1048576 bytes")
     few = stream(pa.table({"id": pa.array(np.zeros(100_000, "int64"))}), compression)
-    assert (await ask(gateway, "POST", "/v1/table/few/create", few)).status == 200
+    assert (await send_request(gateway, "POST", "/v1/table/few/create", few)).status == 200
 
 
 @cache
@@ -221,13 +225,13 @@ def views() -> pa.Array:
 async def test_rows_that_become_many_are_refused(gateway: Gateway, made: Callable[[], pa.Table]) -> None:
     data = stream(made())
     assert len(data) < 1 << 20
-    assert is_refused(await ask(gateway, "POST", "/v1/table/new/create", data), "request_data: ")
+    assert is_refused(await send_request(gateway, "POST", "/v1/table/new/create", data), "request_data: ")
 
 
 async def test_streams_of_many_batches_are_refused(ns: AsyncNamespace) -> None:
     batches = pa.Table.from_batches([pa.record_batch({"id": [1]})] * 10_001)
     async with serving(ns) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/many/create", stream(batches))
+        response = await send_request(gateway, "POST", "/v1/table/many/create", stream(batches))
         assert is_refused(response, "request_data: more than 10000 batches"), response.json
 
 
@@ -235,7 +239,7 @@ async def test_broken_streams_are_reported(gateway: Gateway) -> None:
     data = bytearray(stream(ROWS, "zstd"))
     for at in range(8, len(data), 97):
         broken = bytes(data[:at]) + bytes([data[at] ^ 0xFF]) + bytes(data[at + 1 :])
-        response = await ask(gateway, "POST", f"/v1/table/new{at}/create", broken)
+        response = await send_request(gateway, "POST", f"/v1/table/new{at}/create", broken)
         assert response.status in (200, 400), response.body
 
 
@@ -243,7 +247,7 @@ async def test_broken_streams_are_reported(gateway: Gateway) -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, encoding: str) -> None:
     packed = gzip.compress(bytes(50 << 20)) if encoding == "gzip" else zlib.compress(bytes(50 << 20))
-    response = await ask(gateway, "POST", target, packed, {"Content-Encoding": encoding})
+    response = await send_request(gateway, "POST", target, packed, {"Content-Encoding": encoding})
     assert (response.status, response.code) == (413, 13)
 
 
@@ -261,7 +265,9 @@ async def test_compressed_bodies_are_bounded(gateway: Gateway, target: str, enco
     ids=["gzip", "two", "deflate", "plain", "cut", "no-gzip", "empty", "no-deflate", "nested", "br", "zstd"],
 )
 async def test_one_layer_of_compression_is_read(gateway: Gateway, encoding: str, body: bytes, status: int) -> None:
-    assert (await ask(gateway, "POST", f"{TABLE}/describe", body, {"Content-Encoding": encoding})).status == status
+    assert (
+        await send_request(gateway, "POST", f"{TABLE}/describe", body, {"Content-Encoding": encoding})
+    ).status == status
 
 
 async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
@@ -276,7 +282,7 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
             readers.append((reader, writer))
         # The sent rows are read at some time, and no more are accepted afterwards.
         while (
-            response := await ask(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
+            response := await send_request(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
         ).status == 200:
             pass
         assert (response.status, response.code, response.headers["retry-after"]) == (503, 17, "1")
@@ -284,7 +290,7 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
             writer.close()
             await writer.wait_closed()
         while (
-            response := await ask(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
+            response := await send_request(gateway, "POST", f"{TABLE}/describe", {"context": {"more": "x" * 100}})
         ).status == 503:
             pass
         assert response.status == 200
@@ -293,13 +299,13 @@ async def test_all_requests_together_are_bounded(ns: AsyncNamespace) -> None:
 async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> None:
     async with serving(ns, max_bytes=0, max_answer_bytes=4096, max_held_bytes=8192) as gateway:
         query = {"k": 100, "vector": {}}
-        assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
+        assert (await send_request(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
         # Its JSON is counted 18 times, and its rows twice.
         for large in ({**query, "filter": "id >= 0" + " " * 100}, {**query, "filter": "id >= 0" + " " * 400}):
-            response = await ask(gateway, "POST", f"{TABLE}/query", large)
+            response = await send_request(gateway, "POST", f"{TABLE}/query", large)
             assert (response.status, response.code) == (503, 17) and "8192 bytes" in response.json["error"]
         # Their memory is released.
-        assert (await ask(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
+        assert (await send_request(gateway, "POST", f"{TABLE}/query", {**query, "k": 50})).status == 200
 
 
 @pytest.mark.parametrize(
@@ -318,7 +324,7 @@ async def test_answers_under_way_are_bounded_together(ns: AsyncNamespace) -> Non
     ],
 )
 async def test_searches_are_bounded(gateway: Gateway, body: Any, message: str) -> None:
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), message)
+    assert is_refused(await send_request(gateway, "POST", f"{TABLE}/query", body), message)
 
 
 def nested(depth: int) -> Any:
@@ -330,7 +336,7 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.parametrize("depth", [40, 100, 200, 250])
 async def test_deep_queries_are_refused(gateway: Gateway, depth: int) -> None:
-    response = await ask(gateway, "POST", f"{TABLE}/query", nested(depth))
+    response = await send_request(gateway, "POST", f"{TABLE}/query", nested(depth))
     assert (response.status, response.code) == (400, 13)
 
 
@@ -343,25 +349,27 @@ async def test_deep_queries_are_refused(gateway: Gateway, depth: int) -> None:
 )
 async def test_settings_of_indexes_are_bounded(gateway: Gateway, settings: dict[str, int]) -> None:
     body = {"column": "vector", "index_type": "IVF_HNSW_SQ", **settings}
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_index", body), "must be at most")
+    assert is_refused(await send_request(gateway, "POST", f"{TABLE}/create_index", body), "must be at most")
 
 
 async def test_tokenizers_and_json_are_bounded(gateway: Gateway) -> None:
     body: dict[str, Any] = {"column": "name", "index_type": "FTS", "base_tokenizer": "jieba/../../../etc"}
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/create_scalar_index", body), "base_tokenizer")
+    assert is_refused(await send_request(gateway, "POST", f"{TABLE}/create_scalar_index", body), "base_tokenizer")
     body = {"k": 1, "vector": {"multi_vector": [[0.5]] * 60_000}}
-    assert is_refused(await ask(gateway, "POST", f"{TABLE}/query", body), "over 20000 lists and objects")
-    response = await ask(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})
+    assert is_refused(await send_request(gateway, "POST", f"{TABLE}/query", body), "over 20000 lists and objects")
+    response = await send_request(gateway, "POST", f"{TABLE}/query", {"k": 1, "vector": {}, "filter": "x" * (5 << 20)})
     assert response.status == 413
 
 
 async def test_integers_may_be_written_as_numbers(gateway: Gateway) -> None:
-    response = await ask(gateway, "POST", f"{TABLE}/query", {"k": 2.0, "offset": 1e0, "version": 1.0, "vector": {}})
+    response = await send_request(
+        gateway, "POST", f"{TABLE}/query", {"k": 2.0, "offset": 1e0, "version": 1.0, "vector": {}}
+    )
     assert pa.ipc.open_file(response.body).read_all()["id"].to_pylist() == [1, 2]
     body = {"query": {"k": 2.0, "vector": {"single_vector": [1.0, 2.0, 3, 4.0]}, "nprobes": 1.0}}
-    assert (await ask(gateway, "POST", f"{TABLE}/explain_plan", body)).status == 200
+    assert (await send_request(gateway, "POST", f"{TABLE}/explain_plan", body)).status == 200
     for wrong in (2.5, "2", True):
-        response = await ask(gateway, "POST", f"{TABLE}/query", {"k": wrong, "vector": {}})
+        response = await send_request(gateway, "POST", f"{TABLE}/query", {"k": wrong, "vector": {}})
         assert is_refused(response, "k: ")
 
 
@@ -377,7 +385,7 @@ async def test_integers_may_be_written_as_numbers(gateway: Gateway) -> None:
     ],
 )
 async def test_what_is_no_http_learns_nothing_of_the_server(gateway: Gateway, data: bytes) -> None:
-    response = await say(gateway, data)
+    response = await send_bytes(gateway, data)
     assert (response.status, response.code) == (400, 13)
     assert response.headers["server"] == "lance-ns" and response.headers["content-type"] == "application/json"
     for text in (b"aiohttp", b"Python", b"secret", b"aaaa"):
@@ -404,25 +412,28 @@ async def test_health_reports_when_no_thread_is_free() -> None:
     stuck = Stuck()
     try:
         async with serving(stuck) as gateway:
-            left = [asyncio.create_task(ask(gateway, "POST", f"{TABLE}/count_rows")) for _ in range(threads.THREADS)]
+            left = [
+                asyncio.create_task(send_request(gateway, "POST", f"{TABLE}/count_rows"))
+                for _ in range(threads.THREADS)
+            ]
             for _ in left:
                 await asyncio.to_thread(stuck.begun.acquire)
-            response = await ask(gateway, "GET", "/health", token=False)
+            response = await send_request(gateway, "GET", "/health", token=False)
             assert response.status == 503 and response.headers["retry-after"] == "10"
             assert response.json == {"status": "busy", "threads": 16, "running": 16, "given_up": 0}
             # Clients that disconnect do not release resources for others.
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
-            while (response := await ask(gateway, "GET", "/health")).json["given_up"] < threads.THREADS:
+            while (response := await send_request(gateway, "GET", "/health")).json["given_up"] < threads.THREADS:
                 assert response.status == 503
-            response = await ask(gateway, "POST", f"{TABLE}/count_rows")
+            response = await send_request(gateway, "POST", f"{TABLE}/count_rows")
             assert (response.status, response.code) == (503, 17)
             assert "16 abandoned operations on data" in response.json["error"]
             stuck.go.set()
-            while (await ask(gateway, "GET", "/health")).status != 200:
+            while (await send_request(gateway, "GET", "/health")).status != 200:
                 pass
-            assert (await ask(gateway, "POST", f"{TABLE}/count_rows")).json == 1
+            assert (await send_request(gateway, "POST", f"{TABLE}/count_rows")).json == 1
     finally:
         stuck.go.set()
 

@@ -16,7 +16,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import MountedNamespace, serving
 from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.spec.extensions import UNAVAILABLE
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 
 
 @pytest.fixture
@@ -124,11 +124,13 @@ async def test_rights_are_for_catalogs_and_what_is_in_them(mounts: dict[str, Asy
     file.write_text(f'[ann]\nrights = "write"\nonly = ["b.sales.**"]\nsha256 = ["{hash_of("ann")}"]\n')
     async with serving(MountedNamespace(mounts), tokens=file) as gateway:
         headers = {"x-lance-token": "ann"}
-        assert (await ask(gateway, "GET", "/v1/namespace/$/list", headers=headers)).json["namespaces"] == ["b"]
-        listed = (await ask(gateway, "GET", "/v1/table", headers=headers)).json
+        assert (await send_request(gateway, "GET", "/v1/namespace/$/list", headers=headers)).json["namespaces"] == ["b"]
+        listed = (await send_request(gateway, "GET", "/v1/table", headers=headers)).json
         assert listed["tables"] == [f"b$sales$t{number}" for number in range(3)] and "context" not in listed
         for table, status in (("a$sales$t1", 403), ("b$sales$new", 200)):
-            assert (await ask(gateway, "POST", f"/v1/table/{table}/declare", {}, headers)).status == status
+            assert (await send_request(gateway, "POST", f"/v1/table/{table}/declare", {}, headers)).status == status
         # A location in the folder of another catalog is refused, too.
         place = (tmp_path / "a" / "t").as_uri()
-        assert (await ask(gateway, "POST", "/v1/table/b$sales$x/declare", {"location": place}, headers)).status == 403
+        assert (
+            await send_request(gateway, "POST", "/v1/table/b$sales$x/declare", {"location": place}, headers)
+        ).status == 403

@@ -22,7 +22,7 @@ from lance_ns_async.errors import Failure, with_failure
 from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.access import hash_of
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.gateway import Remote, ask
+from tests.support.gateway import Remote, send_request
 
 STATUSES = {
     **dict.fromkeys((13, 20), 400) | {16: 401, 15: 403, 0: 406, 21: 429, 18: 500, 17: 503},
@@ -55,7 +55,7 @@ async def test_every_code_has_its_status_and_is_the_same_error_again(code: err.E
     async with serving(Failing(error)) as gateway:
         # A read, and a change.
         for operation in ("describe", "drop"):
-            response = await ask(gateway, "POST", f"/v1/table/a%24b/{operation}")
+            response = await send_request(gateway, "POST", f"/v1/table/a%24b/{operation}")
             assert response.status == STATUSES[code] and response.headers["content-type"] == "application/json"
             assert response.json == {"error": str(error), "code": int(code)}
         client = Remote(gateway)
@@ -73,7 +73,7 @@ async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixtur
     async with serving(Failing(RuntimeError("secret inside"))) as gateway:
         for operation in ("describe", "drop"):
             caplog.clear()
-            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            response = await send_request(gateway, "POST", f"/v1/table/t/{operation}")
             assert (response.status, response.code) == (500, 18)
             assert b"secret" not in response.body and b"Traceback" not in response.body
             body = ErrorResponse.from_json(response.body.decode())
@@ -88,7 +88,7 @@ async def test_an_error_that_cannot_be_sent_does_not_end_the_server(message: str
     failure = Failure(503, message="busy", retry_after=wait)
     async with serving(Failing(with_failure(errors.ServiceUnavailableError(message), failure))) as gateway:
         for operation in ("drop", "describe"):
-            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            response = await send_request(gateway, "POST", f"/v1/table/t/{operation}")
             assert (response.status, response.code) == (500, 18)
 
 
@@ -99,7 +99,7 @@ async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
             await ns.list_namespaces(spec.ListNamespacesRequest(id=[]))
             for status, code in ((429, 21), (503, 17)):
                 server.fail(status, headers={"Retry-After": "7"})
-                response = await ask(gateway, "POST", "/v1/namespace/n/describe", {})
+                response = await send_request(gateway, "POST", "/v1/namespace/n/describe", {})
                 assert (response.status, response.code, response.headers["retry-after"]) == (status, code, "7")
 
 
@@ -113,20 +113,22 @@ async def test_the_requested_pause_of_a_catalog_is_passed_on() -> None:
 async def test_what_is_no_operation_is_not_found(target: str) -> None:
     async with serving(Failing(RuntimeError())) as gateway:
         for method in ("GET", "POST"):
-            response = await ask(gateway, method, target, {})
+            response = await send_request(gateway, method, target, {})
             assert (response.status, response.code) == (404, 0), response
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"])
 async def test_another_method_is_not_allowed(method: str) -> None:
     async with serving(Failing(RuntimeError())) as gateway:
-        response = await ask(gateway, method, "/v1/table/t/describe")
+        response = await send_request(gateway, method, "/v1/table/t/describe")
         assert (response.status, response.headers["allow"]) == (405, "POST")
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
     async with serving(Failing(RuntimeError()), max_bytes=1000, idle=0.5) as gateway:
-        assert (await ask(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)).json == {"num_inserted_rows": 1000}
+        assert (await send_request(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)).json == {
+            "num_inserted_rows": 1000
+        }
         for body, headers in [
             (b"x" * 1001, {}),
             (b"", {"Content-Length": str(1 << 40)}),
@@ -134,18 +136,18 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
             # A small body may become a thousand times as long when it is decompressed.
             (gzip.compress(bytes(10 << 20)), {"Content-Encoding": "gzip"}),
         ]:
-            response = await ask(gateway, "POST", "/v1/table/t/insert", body, headers)
+            response = await send_request(gateway, "POST", "/v1/table/t/insert", body, headers)
             assert (response.status, response.code) == (413, 13) and "1000 bytes" in response.json["error"]
-        response = await ask(gateway, "POST", "/v1/table/t/describe", b" " * (17 << 20))
+        response = await send_request(gateway, "POST", "/v1/table/t/describe", b" " * (17 << 20))
         assert (response.status, response.code) == (413, 13)
 
 
 async def test_bodies_are_awaited_for_a_time() -> None:
     async with serving(Failing(RuntimeError())) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
+        response = await send_request(gateway, "POST", "/v1/table/t/insert", b"xyz", {"Expect": "100-continue"})
         assert response.status == 100 and response.body.endswith(b'{"num_inserted_rows":3}')
     async with serving(Failing(RuntimeError()), idle=0.05) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
+        response = await send_request(gateway, "POST", "/v1/table/t/insert", b"only this", {"Content-Length": "100"})
         assert (response.status, response.code) == (408, 13)
 
 
@@ -153,7 +155,7 @@ async def test_bodies_are_awaited_for_a_time() -> None:
 async def test_a_body_that_is_sent_wrong_is_refused(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Failing(RuntimeError()), idle=0.5) as gateway:
         headers = {"Transfer-Encoding": "chunked", "Content-Encoding": "gzip"}
-        assert (await ask(gateway, "POST", "/v1/table/t/insert", body, headers)).status == 400
+        assert (await send_request(gateway, "POST", "/v1/table/t/insert", body, headers)).status == 400
     assert [record for record in caplog.records if record.levelno >= logging.ERROR and record.exc_info] == []
 
 
@@ -183,10 +185,10 @@ class Panicking:
 async def test_a_panic_ends_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:
     namespace = Panicking()
     async with serving(namespace) as gateway:
-        other = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop"))
+        other = asyncio.create_task(send_request(gateway, "POST", "/v1/table/t/drop"))
         await namespace.begun.wait()
         for operation in ("deregister", "describe"):
-            response = await ask(gateway, "POST", f"/v1/table/t/{operation}")
+            response = await send_request(gateway, "POST", f"/v1/table/t/{operation}")
             assert (response.status, response.code) == (500, 18)
             assert "secret" not in response.json["error"] and response.json["instance"] in caplog.text
         namespace.go.set()
@@ -201,18 +203,18 @@ async def test_what_a_client_has_is_not_sent_again(tmp_path: Path) -> None:
         tags = {}
         for method, target in (("GET", listing), ("POST", table)):
             body: object = {} if method == "POST" else None
-            first = await ask(gateway, method, target, body)
+            first = await send_request(gateway, method, target, body)
             tags[target] = tag = first.headers["etag"]
             for known in (tag, f"W/{tag}", f'"other", {tag}'):
-                again = await ask(gateway, method, target, body, {"If-None-Match": known})
+                again = await send_request(gateway, method, target, body, {"If-None-Match": known})
                 assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
             for known in ('"other"', tag[:-1], ""):
-                again = await ask(gateway, method, target, body, {"If-None-Match": known})
+                again = await send_request(gateway, method, target, body, {"If-None-Match": known})
                 assert (again.status, again.body) == (200, first.body)
         await ns.declare_table({"id": ["sales", "b"]})
-        changed = await ask(gateway, "GET", listing, headers={"If-None-Match": tags[listing]})
+        changed = await send_request(gateway, "GET", listing, headers={"If-None-Match": tags[listing]})
         assert changed.status == 200 and changed.headers["etag"] != tags[listing]
-        wrong = await ask(gateway, "POST", "/v1/table/sales$gone/describe", {}, {"If-None-Match": tags[table]})
+        wrong = await send_request(gateway, "POST", "/v1/table/sales$gone/describe", {}, {"If-None-Match": tags[table]})
         assert wrong.status == 404 and "etag" not in wrong.headers
 
 
@@ -279,13 +281,13 @@ async def test_a_batch_has_what_its_client_may_use(ns: AsyncNamespace, tmp_path:
     file.write_text(f'[ann]\nrights = "read"\nonly = ["sales.t[12]"]\nsha256 = ["{hash_of("ann")}"]\n')
     async with serving(ns, tokens=file) as gateway, connect(gateway, "ann") as client:
         body = {"names": [f"t{number}" for number in range(5)]}
-        answer = await ask(gateway, "POST", BATCH, body, {"x-lance-token": "ann"})
+        answer = await send_request(gateway, "POST", BATCH, body, {"x-lance-token": "ann"})
         assert answer.status == 200 and answer.json["tables"].keys() == {"t1", "t2"}
         assert b"hush-hush" not in answer.body
         result = await client.describe_tables([["sales", f"t{number}"] for number in range(FROM)])
         assert sorted(id.name for id in result.tables) == ["t1", "t2"] and len(result.errors) == FROM - 2
         assert all(isinstance(error, err.PermissionDeniedError) for error in result.errors.values())
-        other = await ask(gateway, "POST", BATCH.replace("sales", "other"), body, {"x-lance-token": "ann"})
+        other = await send_request(gateway, "POST", BATCH.replace("sales", "other"), body, {"x-lance-token": "ann"})
         assert other.status == 403
 
 
@@ -318,7 +320,7 @@ async def test_one_client_describes_at_most_four_batches_at_once(ns: AsyncNamesp
     async with serving(Slow(), tokens=file) as gateway:
 
         async def describe(client: str, name: str) -> int:
-            return (await ask(gateway, "POST", BATCH, {"names": [name]}, {"x-lance-token": client})).status
+            return (await send_request(gateway, "POST", BATCH, {"names": [name]}, {"x-lance-token": client})).status
 
         sent = [asyncio.create_task(describe("ann", "t0")) for _ in range(6)]
         await ann_is_full.wait()
@@ -338,5 +340,5 @@ async def test_one_client_describes_at_most_four_batches_at_once(ns: AsyncNamesp
 )
 async def test_a_malformed_batch_is_refused(ns: AsyncNamespace, body: Mapping[str, Any], message: str) -> None:
     async with serving(ns) as gateway:
-        answer = await ask(gateway, "POST", BATCH, body)
+        answer = await send_request(gateway, "POST", BATCH, body)
     assert (answer.status, answer.code) == (400, 13) and message in answer.json["error"]

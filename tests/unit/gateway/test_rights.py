@@ -22,7 +22,7 @@ from lance_ns_async.gateway.request_log import JsonFormatter
 from lance_ns_async.gateway.request_log import log as request_log
 from lance_ns_async.spec.routes import ROUTES, Route
 from tests.support.budget import with_usual
-from tests.support.gateway import Said, ask
+from tests.support.gateway import Response, send_request
 
 READS = {
     *("list_namespaces", "describe_namespace", "namespace_exists", "list_tables", "list_all_tables", "describe_table"),
@@ -113,13 +113,13 @@ def write_tokens(file: Path, principals: Mapping[str, Mapping[str, Any]]) -> Non
     file.write_text("\n".join(lines))
 
 
-async def send(gateway: Gateway, name: str, route: Route, id: str, body: Mapping[str, Any] | None = None) -> Said:
+async def send(gateway: Gateway, name: str, route: Route, id: str, body: Mapping[str, Any] | None = None) -> Response:
     fields = {**BODIES.get(route.operation, {}), **(body or {})}
     target = route.path.replace("{id}", id).replace("{index_name}", "i")
     headers = {"x-lance-token": name}
     if route.body == "rows":
-        return await ask(gateway, route.method, f"{target}?on=a", b"", headers)
-    return await ask(gateway, route.method, target, None if route.method == "GET" else fields, headers)
+        return await send_request(gateway, route.method, f"{target}?on=a", b"", headers)
+    return await send_request(gateway, route.method, target, None if route.method == "GET" else fields, headers)
 
 
 @pytest.mark.parametrize("only", with_usual(["", *ONLY], "", "sales.pub_*", "**.orders"))
@@ -217,7 +217,7 @@ async def test_a_server_for_reading_refuses_changes_of_everyone(tmp_path: Path) 
             assert answer.status != 403 or "this server is read-only" in answer.json["error"]
             assert namespace.operations == ([route.operation] if route.operation in READS else [])
     async with serving(namespace, token="own", read_only=True) as gateway:
-        assert (await ask(gateway, "POST", "/v1/table/t/drop", {})).status == 403
+        assert (await send_request(gateway, "POST", "/v1/table/t/drop", {})).status == 403
 
 
 async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Path) -> None:
@@ -236,7 +236,9 @@ async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Pat
                 found: list[str] = []
                 sizes, more = [], ""
                 while True:
-                    answer = (await ask(gateway, "GET", f"{target}{more}", headers={"x-lance-token": name})).json
+                    answer = (
+                        await send_request(gateway, "GET", f"{target}{more}", headers={"x-lance-token": name})
+                    ).json
                     found += answer[field]
                     sizes.append(len(answer[field]))
                     if not answer.get("page_token"):
@@ -253,10 +255,12 @@ async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Pat
             assert found == sorted(names)
             for limit in (0, -1):
                 target = f"/v1/namespace/sales/table/list?limit={limit}"
-                assert (await ask(gateway, "GET", target, headers={"x-lance-token": "some"})).status == 400
+                assert (await send_request(gateway, "GET", target, headers={"x-lance-token": "some"})).status == 400
             for name in principals:
                 assert await pages(name, "/v1/namespace/$/list?limit=1", "namespaces") == (["sales"], [1])
-                answer = await ask(gateway, "GET", "/v1/namespace/other/table/list", headers={"x-lance-token": name})
+                answer = await send_request(
+                    gateway, "GET", "/v1/namespace/other/table/list", headers={"x-lance-token": name}
+                )
                 assert answer.status == 403 and "a1" not in answer.body.decode()
 
 
@@ -270,9 +274,9 @@ async def test_credentials_are_for_those_who_have_them(tmp_path: Path) -> None:
         }
         async with gateway_for(ns, tmp_path, with_and_without) as gateway:
             for name in with_and_without:
-                answer = await ask(gateway, "POST", "/v1/table/t/describe", {}, {"x-lance-token": name})
+                answer = await send_request(gateway, "POST", "/v1/table/t/describe", {}, {"x-lance-token": name})
                 assert answer.status == 200 and (b"hush-hush" in answer.body) is (name == "with")
-            answer = await ask(gateway, "POST", "/v1/table/u/declare", {}, {"x-lance-token": "without"})
+            answer = await send_request(gateway, "POST", "/v1/table/u/declare", {}, {"x-lance-token": "without"})
             assert answer.status == 200 and b"hush-hush" not in answer.body
 
 
@@ -285,7 +289,7 @@ async def test_tokens_are_reloaded(
     async with gateway_for(Everything(), tmp_path, {"first": {"rights": "read"}}) as gateway:
 
         async def status(name: str) -> int:
-            return (await ask(gateway, "GET", "/v1/namespace/$/list", headers={"x-lance-token": name})).status
+            return (await send_request(gateway, "GET", "/v1/namespace/$/list", headers={"x-lance-token": name})).status
 
         assert gateway.token == "" and gateway.headers == {}
         assert (await status("first"), await status("second")) == (200, 401)
@@ -333,11 +337,13 @@ async def test_each_request_is_logged(tmp_path: Path, caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO, request_log.name)
     async with gateway_for(Everything(), tmp_path, {"ann": {"rights": "read", "only": ["db.**"]}}) as gateway:
         headers = {"x-lance-token": "ann", "X-Request-Id": "abc-1"}
-        answer = await ask(gateway, "POST", "/v1/table/db$t/describe", {}, headers)
+        answer = await send_request(gateway, "POST", "/v1/table/db$t/describe", {}, headers)
         assert answer.headers["x-request-id"] == "abc-1"
-        await ask(gateway, "POST", "/v1/table/other$t/drop", {"context": {"key": "hush-hush"}}, headers)
-        await ask(gateway, "POST", "/v1/table/db$t/describe", {}, {"x-lance-token": "hush-hush"})
-        hostile = await ask(gateway, "GET", "/v1/%0Aforged?token=hush-hush", None, {**headers, "X-Request-Id": "a b"})
+        await send_request(gateway, "POST", "/v1/table/other$t/drop", {"context": {"key": "hush-hush"}}, headers)
+        await send_request(gateway, "POST", "/v1/table/db$t/describe", {}, {"x-lance-token": "hush-hush"})
+        hostile = await send_request(
+            gateway, "GET", "/v1/%0Aforged?token=hush-hush", None, {**headers, "X-Request-Id": "a b"}
+        )
         assert len(hostile.headers["x-request-id"]) == 32
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == request_log.name]
     assert [(it["principal"], it["operation"], it["id"], it["status"]) for it in lines] == [
@@ -365,13 +371,13 @@ async def test_ready_means_that_the_catalog_answers(monkeypatch: pytest.MonkeyPa
     namespace = Failing()
     async with serving(namespace) as gateway:
         for method in ("GET", "HEAD", "GET"):
-            assert (await ask(gateway, method, "/ready", token=False)).status == 200
+            assert (await send_request(gateway, method, "/ready", token=False)).status == 200
         assert namespace.calls == 1
         namespace.is_down = True
         now += 3
-        answer = await ask(gateway, "GET", "/ready", token=False)
+        answer = await send_request(gateway, "GET", "/ready", token=False)
         assert answer.status == 503 and "it is down" not in answer.body.decode()
-        assert (await ask(gateway, "HEAD", "/health", token=False)).body == b""
+        assert (await send_request(gateway, "HEAD", "/health", token=False)).body == b""
 
 
 async def test_a_change_is_logged_even_if_the_client_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -385,7 +391,7 @@ async def test_a_change_is_logged_even_if_the_client_leaves(tmp_path: Path, capl
             return spec.DropTableResponse()
 
     async with gateway_for(Slow(), tmp_path, {"bob": {"rights": "admin"}}) as gateway:
-        request = asyncio.create_task(ask(gateway, "POST", "/v1/table/t/drop", {}, {"x-lance-token": "bob"}))
+        request = asyncio.create_task(send_request(gateway, "POST", "/v1/table/t/drop", {}, {"x-lance-token": "bob"}))
         await started.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ from lance_ns_async.gateway.limits import Limits, Memory, RemoteGuard, Share
 from lance_ns_async.many.row_results import decode
 from lance_ns_async.storage.arrow import file
 from lance_ns_async.storage.sql_bounds import Texts
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 from tests.unit.gateway.test_rights import gateway_for
 from tests.unit.storage.test_sql_bounds import DEADLY, EVERYDAY
 
@@ -81,7 +81,7 @@ async def test_invalid_requests_are_refused(
     ns: AsyncNamespace, tmp_path: Path, fields: Mapping[str, Any], code: err.ErrorCode
 ) -> None:
     async with gateway_for(ns, tmp_path, ANN) as gateway:
-        assert (await ask(gateway, "POST", "/v1/table/search", fields, {"x-lance-token": "ann"})).code == code
+        assert (await send_request(gateway, "POST", "/v1/table/search", fields, {"x-lance-token": "ann"})).code == code
 
 
 async def test_without_one_catalog_tables_are_searched_one_by_one(ns: AsyncNamespace) -> None:

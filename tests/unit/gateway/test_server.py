@@ -22,7 +22,7 @@ from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.spec.routes import ROUTES
 from tests.contract.sites import SITES
 from tests.fakes.certificates import Certificates
-from tests.support.gateway import MODELS, Remote, ask
+from tests.support.gateway import MODELS, Remote, send_request
 from tests.support.lake import ROWS, stream
 from tests.support.operations import OPERATIONS
 
@@ -240,7 +240,7 @@ async def test_connections_from_one_address_are_limited() -> None:
             while True:
                 # The server learns of the end some time later.
                 with suppress(ConnectionError, IndexError, ValueError):
-                    if (await ask(gateway, "GET", "/health")).status == 200:
+                    if (await send_request(gateway, "GET", "/health")).status == 200:
                         break
     with pytest.raises(InvalidInputError, match="max_connections 0"):
         async with serving(object(), max_connections=0):
@@ -297,7 +297,7 @@ async def test_a_read_ends_with_its_client() -> None:
         await leave(gateway, slow, "describe")
         await slow.ended.wait()
         assert slow.outcome == "cancelled"
-        metrics = (await ask(gateway, "GET", "/metrics")).body.decode()
+        metrics = (await send_request(gateway, "GET", "/metrics")).body.decode()
         assert 'lance_ns_requests_total{operation="describe_table",code="cancelled"} 1' in metrics
 
 
@@ -305,7 +305,7 @@ async def test_a_change_is_finished_though_its_client_left() -> None:
     slow = Slow()
     async with serving(slow) as gateway:
         await leave(gateway, slow, "drop")
-        while 'code="cancelled"' not in (await ask(gateway, "GET", "/metrics")).body.decode():
+        while 'code="cancelled"' not in (await send_request(gateway, "GET", "/metrics")).body.decode():
             pass
         assert not slow.ended.is_set()
         slow.go.set()
@@ -318,7 +318,7 @@ async def test_what_is_under_way_is_finished_at_the_end(operation: str) -> None:
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         async with serving(slow) as gateway:
-            request = group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            request = group.create_task(send_request(gateway, "POST", f"/v1/table/t/{operation}"))
             await slow.begun.wait()
             asyncio.get_running_loop().call_later(0.05, slow.go.set)
         assert slow.outcome == "done" and (await request).status == 200
@@ -336,7 +336,7 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     slow = Slow()
     with pytest.raises(ExceptionGroup) as raised:
         async with asyncio.TaskGroup() as group, serving(slow, grace=0.05) as gateway:
-            group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            group.create_task(send_request(gateway, "POST", f"/v1/table/t/{operation}"))
             await slow.begun.wait()
     # The connection was closed without a response.
     assert raised.group_contains(IndexError) and slow.outcome == "cancelled"
@@ -366,7 +366,7 @@ async def test_no_request_gets_a_response_after_the_end() -> None:
     writer.close()
     await writer.wait_closed()
     with pytest.raises(ConnectionError):
-        await ask(gateway, "GET", "/health")
+        await send_request(gateway, "GET", "/health")
 
 
 async def test_an_error_inside_comes_out_as_it_is() -> None:
@@ -374,7 +374,7 @@ async def test_an_error_inside_comes_out_as_it_is() -> None:
     slow.go.set()
     with pytest.raises(KeyError, match="mine"):
         async with serving(slow) as gateway:
-            await ask(gateway, "POST", "/v1/table/t/drop")
+            await send_request(gateway, "POST", "/v1/table/t/drop")
             raise KeyError("mine")
 
 
@@ -394,7 +394,7 @@ async def test_cancelling_ends_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     with pytest.raises(ConnectionError):
-        await ask(addresses[0], "GET", "/health")
+        await send_request(addresses[0], "GET", "/health")
 
 
 async def test_cancelling_leaves_no_change_half_done() -> None:

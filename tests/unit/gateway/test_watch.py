@@ -23,7 +23,7 @@ from lance_ns_async.gateway import Gateway, MountedNamespace, serving
 from lance_ns_async.gateway.request_log import JsonFormatter
 from lance_ns_async.gateway.request_log import log as request_log
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.gateway import Said, ask
+from tests.support.gateway import Response, send_request
 from tests.unit.gateway.test_rights import gateway_for, write_tokens
 
 WATCH = "/v1/table/watch"
@@ -85,14 +85,14 @@ async def watching(gateway: Gateway, token: str | None = None, **fields: Any) ->
 async def look(gateway: Gateway, client: str | None = None, **fields: Any) -> tuple[list[str], str]:
     """Returns the changes that one look sees, as words, and the token to go on from."""
     body = {"tables": ["**"], "every": None, "versions": False, **fields}
-    answer = await ask(gateway, "POST", WATCH, body, None if client is None else {"x-lance-token": client})
+    answer = await send_request(gateway, "POST", WATCH, body, None if client is None else {"x-lance-token": client})
     assert answer.status == 200, answer.body
     events = parse_all(answer)
     tokens = [data["token"] for kind, data in events if kind == "token"]
     return [words(it) for it in events if it[0] != "token"], tokens[-1] if tokens else fields["since"]
 
 
-def parse_all(answer: Said) -> list[Event]:
+def parse_all(answer: Response) -> list[Event]:
     data = answer.body
     if answer.headers.get("transfer-encoding") == "chunked":
         data = b""
@@ -170,14 +170,14 @@ async def test_a_client_that_reconnects_misses_nothing(ns: AsyncNamespace) -> No
 async def test_the_beginning_has_the_existing_tables(ns: AsyncNamespace) -> None:
     await declare(ns, "a")
     async with serving(ns) as gateway:
-        answer = await ask(
+        answer = await send_request(
             gateway, "POST", WATCH, {"tables": ["s.*"], "every": None, "versions": False, "existing": True}
         )
         events = parse_all(answer)
         assert [words(it) for it in events] == ["token", "created s.a", "token"]
         # A client that has received no more than the first event goes on with the tables.
         body = {"tables": ["s.*"], "every": None, "versions": False, "since": events[0][1]["token"]}
-        again = parse_all(await ask(gateway, "POST", WATCH, body))
+        again = parse_all(await send_request(gateway, "POST", WATCH, body))
         assert [words(it) for it in again] == ["created s.a", "token"]
 
 
@@ -206,9 +206,9 @@ async def test_a_client_sees_only_what_it_may_use(ns: AsyncNamespace, server: Fa
         await ns.rename_table(["s", "pub_c"], new_table_name="pub_d")
         assert (await look(gateway, "ann", since=token))[0] == ["renamed s.pub_d"]
         for tables in (["s.a"], [["s", "b"]], ["s.pub_*", "s.unknown"]):
-            answer = await ask(gateway, "POST", WATCH, {"tables": tables}, {"x-lance-token": "ann"})
+            answer = await send_request(gateway, "POST", WATCH, {"tables": tables}, {"x-lance-token": "ann"})
             assert (answer.status, answer.code) == (403, ErrorCode.PERMISSION_DENIED), tables
-        answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]}, {"x-lance-token": "eve"})
+        answer = await send_request(gateway, "POST", WATCH, {"tables": ["**"]}, {"x-lance-token": "eve"})
         assert answer.status == 401 and gateway.watches.count == 0
 
 
@@ -237,11 +237,11 @@ async def test_a_location_of_a_token_is_not_read(ns: AsyncNamespace, server: Fak
         forged = packed([format, of, [[["s", "pub_a"], secret, None, None]]])
         headers = {"x-lance-token": "ann"}
         body = {"tables": ["**"], "every": None, "since": forged}
-        (change, _) = parse_all(await ask(gateway, "POST", WATCH, body, headers))
+        (change, _) = parse_all(await send_request(gateway, "POST", WATCH, body, headers))
         assert change == ("replaced", {"change": "replaced", "id": ["s", "pub_a"], "location": location})
         # The catalog does not say where the table is.
         server.fail(403, times=None, match="GET .*/namespaces/s/tables")
-        (change, _) = parse_all(await ask(gateway, "POST", WATCH, body, headers))
+        (change, _) = parse_all(await send_request(gateway, "POST", WATCH, body, headers))
         assert words(change) == "unreadable s" and "version" not in change[1]
 
 
@@ -262,7 +262,7 @@ async def test_a_wrong_token_is_refused(ns: AsyncNamespace, values: Any) -> None
         _, token = await look(gateway)
         if isinstance(values, list) and len(values) > 1 and isinstance(values[1], list):
             values = [values[0], [content(token)[1][0] if it == "OF" else it for it in values[1]], *values[2:]]
-        answer = await ask(gateway, "POST", WATCH, {"tables": ["**"], "since": packed(values), "every": None})
+        answer = await send_request(gateway, "POST", WATCH, {"tables": ["**"], "since": packed(values), "every": None})
         assert (answer.status, answer.code) == (400, ErrorCode.INVALID_INPUT), answer.body
         assert gateway.watches.count == 0
 
@@ -284,14 +284,14 @@ async def test_a_wrong_token_is_refused(ns: AsyncNamespace, values: Any) -> None
 )
 async def test_a_malformed_request_is_refused(ns: AsyncNamespace, body: Mapping[str, Any], message: str) -> None:
     async with serving(ns) as gateway:
-        answer = await ask(gateway, "POST", WATCH, body)
+        answer = await send_request(gateway, "POST", WATCH, body)
     assert (answer.status, answer.code) == (400, ErrorCode.INVALID_INPUT) and message in answer.json["error"]
 
 
 async def test_an_error_of_the_first_look_is_the_response(ns: AsyncNamespace, server: FakeIceberg) -> None:
     server.fail(403, times=None, match="GET .*/namespaces/s/tables")
     async with serving(ns) as gateway:
-        answer = await ask(gateway, "POST", WATCH, {"tables": ["s.*"]})
+        answer = await send_request(gateway, "POST", WATCH, {"tables": ["s.*"]})
         assert (answer.status, answer.code) == (403, ErrorCode.PERMISSION_DENIED)
         assert gateway.watches.count == 0
 
@@ -300,12 +300,12 @@ async def test_a_watch_ends_when_its_client_hangs_up(ns: AsyncNamespace) -> None
     async with serving(ns, max_watches=1) as gateway:
         async with watching(gateway, every=NEVER) as stream:
             assert words(await stream.event()) == "token" and gateway.watches.count == 1
-            answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]})
+            answer = await send_request(gateway, "POST", WATCH, {"tables": ["**"]})
             assert (answer.status, answer.code) == (503, ErrorCode.SERVICE_UNAVAILABLE)
             assert answer.headers["retry-after"] == "10"
         async with asyncio.timeout(60):
             while gateway.watches.count:
-                await ask(gateway, "GET", "/health")
+                await send_request(gateway, "GET", "/health")
         assert (await look(gateway))[0] == []
     with pytest.raises(InvalidInputError, match="max_watches -1"):
         async with serving(ns, max_watches=-1):
@@ -351,7 +351,9 @@ async def test_watch_logs_hide_the_token(ns: AsyncNamespace, tmp_path: Path, cap
     async with gateway_for(ns, tmp_path, ANN) as gateway:
         _, token = await look(gateway, "ann")
         await look(gateway, "ann", since=token)
-        await ask(gateway, "POST", WATCH, {"tables": ["**"], "since": token}, {"x-lance-token": "ann", "Origin": "x"})
+        await send_request(
+            gateway, "POST", WATCH, {"tables": ["**"], "since": token}, {"x-lance-token": "ann", "Origin": "x"}
+        )
     lines = [json.loads(JsonFormatter().format(it)) for it in caplog.records if it.name == request_log.name]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
         ("ann", "watch", 200),
@@ -363,14 +365,14 @@ async def test_watch_logs_hide_the_token(ns: AsyncNamespace, tmp_path: Path, cap
 
 async def test_the_document_has_the_watch_of_a_catalog_alone(ns: AsyncNamespace) -> None:
     async with serving(ns) as gateway:
-        document = (await ask(gateway, "GET", "/openapi.json")).json
+        document = (await send_request(gateway, "GET", "/openapi.json")).json
         (media,) = document["paths"][WATCH]["post"]["responses"]["200"]["content"]
         assert media == "text/event-stream"
         fields = document["components"]["schemas"]["WatchRequest"]["properties"]
         assert "after which the watch goes on" in fields["since"]["description"]
     async with serving(MountedNamespace({"a": ns})) as gateway:
-        assert WATCH not in (await ask(gateway, "GET", "/openapi.json")).json["paths"]
-        answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]})
+        assert WATCH not in (await send_request(gateway, "GET", "/openapi.json")).json["paths"]
+        answer = await send_request(gateway, "POST", WATCH, {"tables": ["**"]})
         assert (answer.status, answer.code) == (406, ErrorCode.UNSUPPORTED)
 
 
@@ -378,7 +380,7 @@ async def test_one_client_has_a_share_of_the_watches(ns: AsyncNamespace, tmp_pat
     tokens = tmp_path / "tokens.toml"
     write_tokens(tokens, {"ann": {"rights": "read"}, "bob": {"rights": "read"}})
     async with serving(ns, tokens=tokens, token="owner", max_watches=4) as gateway, watching(gateway, "ann"):
-        refused = await ask(gateway, "POST", WATCH, {"tables": ["**"]}, {"x-lance-token": "ann"})
+        refused = await send_request(gateway, "POST", WATCH, {"tables": ["**"]}, {"x-lance-token": "ann"})
         assert refused.status == 503 and b"1 watches of ann are in progress, the maximum for one client" in refused.body
         async with watching(gateway, "bob"), watching(gateway, "owner"), watching(gateway, "owner"):
             assert gateway.watches.count == 4
@@ -391,7 +393,7 @@ async def test_a_token_with_too_many_tables_is_refused(ns: AsyncNamespace) -> No
         values = content(token)
         values[2] = [[["n", f"t{number}"], "", None, 1] for number in range(20_001)]
         body = {"tables": ["**"], "every": None, "versions": False, "since": packed(values)}
-        refused = await ask(gateway, "POST", WATCH, body)
+        refused = await send_request(gateway, "POST", WATCH, body)
         assert refused.status == 400 and b"since: has more than 20000 tables" in refused.body
 
 
@@ -407,5 +409,5 @@ async def test_a_token_with_too_many_tables_is_refused(ns: AsyncNamespace) -> No
 async def test_patterns_have_limits(ns: AsyncNamespace, operation: str, pattern: str, message: bytes) -> None:
     fields = {"full_text": "a"} if operation == "search" else {"every": None}
     async with serving(ns) as gateway:
-        refused = await ask(gateway, "POST", f"/v1/table/{operation}", {"tables": [pattern], **fields})
+        refused = await send_request(gateway, "POST", f"/v1/table/{operation}", {"tables": [pattern], **fields})
         assert refused.status == 400 and message in refused.body

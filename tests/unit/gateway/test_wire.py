@@ -18,7 +18,7 @@ from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, openapi, serving
 from lance_ns_async.spec.routes import BY_OPERATION, ROUTES
 from tests.contract.sites import SITES
-from tests.support.gateway import Said, ask, say
+from tests.support.gateway import Response, send_bytes, send_request
 from tests.support.lake import lake
 
 
@@ -82,7 +82,7 @@ async def gateway(keeper: Keeper) -> AsyncIterator[Gateway]:
 )
 async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
     name, _, query = path.partition("?")
-    assert (await ask(gateway, "GET", f"/v1/namespace/{name}/table/list?{query}")).status == 200
+    assert (await send_request(gateway, "GET", f"/v1/namespace/{name}/table/list?{query}")).status == 200
     assert keeper.requests[-1].id == id
 
 
@@ -99,7 +99,7 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
     ],
 )
 async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
-    assert (await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})).status == 200
+    assert (await send_request(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})).status == 200
     assert keeper.requests[-1].id == id
 
 
@@ -107,36 +107,40 @@ async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path:
     ("path", "id"), [("a", ["b"]), ("a", ["a", "b"]), ("a%24b", ["b", "a"]), ("a", []), ("$", ["a"])]
 )
 async def test_a_path_and_a_body_that_differ_are_refused(gateway: Gateway, path: str, id: list[str]) -> None:
-    response = await ask(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
+    response = await send_request(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})
     assert (response.status, response.code) == (400, 13) and "the body has" in response.json["error"]
 
 
 async def test_an_index_is_named_by_the_path(gateway: Gateway, keeper: Keeper) -> None:
-    assert (await ask(gateway, "POST", "/v1/table/t/index/a%2Fb+c/drop?branch=side")).status == 200
+    assert (await send_request(gateway, "POST", "/v1/table/t/index/a%2Fb+c/drop?branch=side")).status == 200
     request = keeper.requests[-1]
     assert (request.id, request.index_name, request.branch) == (["t"], "a/b c", "side")
-    assert (await ask(gateway, "POST", "/v1/table/t/index/a/drop", {"index_name": "b"})).status == 400
+    assert (await send_request(gateway, "POST", "/v1/table/t/index/a/drop", {"index_name": "b"})).status == 400
 
 
 async def test_fields_come_by_query_or_by_body(gateway: Gateway, keeper: Keeper) -> None:
-    await ask(gateway, "POST", "/v1/table/t/describe?with_table_uri=True&check_declared=false&version=3&tag=a+b", {})
+    await send_request(
+        gateway, "POST", "/v1/table/t/describe?with_table_uri=True&check_declared=false&version=3&tag=a+b", {}
+    )
     request = keeper.requests[-1]
     assert (request.with_table_uri, request.check_declared, request.version, request.tag) == (True, False, 3, "a b")
-    await ask(gateway, "POST", "/v1/table/t/describe?version=3", {"version": 4})
+    await send_request(gateway, "POST", "/v1/table/t/describe?version=3", {"version": 4})
     assert keeper.requests[-1].version == 4
-    await ask(gateway, "GET", "/v1/namespace/n/table/list?page_token=a%2Bb%3D&limit=7&include_declared=false&later=1")
+    await send_request(
+        gateway, "GET", "/v1/namespace/n/table/list?page_token=a%2Bb%3D&limit=7&include_declared=false&later=1"
+    )
     request = keeper.requests[-1]
     assert (request.page_token, request.limit, request.include_declared) == ("a+b=", 7, False)
 
 
 async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, keeper: Keeper) -> None:
     query = "mode=Overwrite&properties=%7B%22a%22%3A%22b%22%7D&storage_options=%7B%22s%22%3A%22o%22%7D"
-    assert (await ask(gateway, "POST", f"/v1/table/n%24t/create?{query}", b"\x00rows\xff")).status == 200
+    assert (await send_request(gateway, "POST", f"/v1/table/n%24t/create?{query}", b"\x00rows\xff")).status == 200
     request = keeper.requests[-1]
     assert (request.id, request.mode, request.properties) == (["n", "t"], "Overwrite", {"a": "b"})
     assert request.storage_options == {"s": "o"} and keeper.rows == b"\x00rows\xff"
     query = "on=id&on=k&when_matched_update_all=true&timeout=3s&use_index=false"
-    assert (await ask(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
+    assert (await send_request(gateway, "POST", f"/v1/table/t/merge_insert?{query}", b"")).status == 200
     it = keeper.requests[-1]
     assert (it.on, it.when_matched_update_all, it.timeout, it.use_index) == (["id", "k"], True, "3s", False)
 
@@ -144,17 +148,21 @@ async def test_rows_come_as_the_body_and_the_rest_by_query(gateway: Gateway, kee
 async def test_what_is_wrong_is_reported_before_the_rows_are_read(keeper: Keeper) -> None:
     async with serving(keeper, idle=0.1) as gateway:
         target = "/v1/table/t/create?properties=%7B"
-        assert (await ask(gateway, "POST", target, headers={"Content-Length": "1000000000"})).status == 400
+        assert (await send_request(gateway, "POST", target, headers={"Content-Length": "1000000000"})).status == 400
 
 
 async def test_metadata_is_the_whole_body(gateway: Gateway, keeper: Keeper) -> None:
-    response = await ask(gateway, "POST", "/v1/table/t/schema_metadata/update?branch=b", {"id": "x", "context": "y"})
+    response = await send_request(
+        gateway, "POST", "/v1/table/t/schema_metadata/update?branch=b", {"id": "x", "context": "y"}
+    )
     assert response.json == {"id": "x", "context": "y"} and keeper.requests[-1].id == ["t"]
 
 
 async def test_a_body_may_be_compressed_or_come_in_chunks(gateway: Gateway, keeper: Keeper) -> None:
     packed = gzip.compress(b'{"version":5}')
-    assert (await ask(gateway, "POST", "/v1/table/t/describe", packed, {"Content-Encoding": "gzip"})).status == 200
+    assert (
+        await send_request(gateway, "POST", "/v1/table/t/describe", packed, {"Content-Encoding": "gzip"})
+    ).status == 200
     assert keeper.requests[-1].version == 5
     host = gateway.url.removeprefix("http://")
     head = f"POST /v1/table/t/describe HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
@@ -164,8 +172,8 @@ async def test_a_body_may_be_compressed_or_come_in_chunks(gateway: Gateway, keep
 
 async def test_fields_that_the_spec_does_not_have_are_refused(gateway: Gateway, keeper: Keeper) -> None:
     body = {"id": ["t"], "version": 1, "tag": None, "of_a_newer_client": None}
-    assert (await ask(gateway, "POST", "/v1/table/t/describe?more=1", body)).status == 200
-    answer = await ask(gateway, "POST", "/v1/table/t/describe", {**body, "versions": 2})
+    assert (await send_request(gateway, "POST", "/v1/table/t/describe?more=1", body)).status == 200
+    answer = await send_request(gateway, "POST", "/v1/table/t/describe", {**body, "versions": 2})
     assert answer.status == 400 and "versions: unknown, did you mean version" in answer.json["error"]
 
 
@@ -174,7 +182,7 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
         "identity": {"auth_token": "secret", "api_key": "key"},
         "context": {"header.x-lance-token": "secret", "headers.authorization": "secret", "tenant": "blue"},
     }
-    assert (await ask(gateway, "POST", "/v1/table/t/describe", body)).status == 200
+    assert (await send_request(gateway, "POST", "/v1/table/t/describe", body)).status == 200
     assert keeper.requests[-1].identity is None and keeper.requests[-1].context == {"tenant": "blue"}
 
 
@@ -203,7 +211,7 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
 async def test_malformed_requests_are_refused(
     gateway: Gateway, keeper: Keeper, target: str, body: object, message: str
 ) -> None:
-    response = await ask(gateway, "POST", target, body)
+    response = await send_request(gateway, "POST", target, body)
     assert (response.status, response.code) == (400, 13) and message in response.json["error"]
     assert keeper.requests == []
 
@@ -215,7 +223,7 @@ async def test_pages_are_followed_by_their_tokens(tmp_path: Path) -> None:
         tables: list[str] = []
         token = ""
         while True:
-            response = await ask(gateway, "GET", f"/v1/namespace/n/table/list?delimiter=%24&limit=2{token}")
+            response = await send_request(gateway, "GET", f"/v1/namespace/n/table/list?delimiter=%24&limit=2{token}")
             tables += response.json["tables"]
             if "page_token" not in response.json:
                 break
@@ -227,21 +235,21 @@ async def test_pages_are_followed_by_their_tokens(tmp_path: Path) -> None:
 async def test_odd_names_go_through(site_name: str, tmp_path: Path) -> None:
     with SITES[site_name](tmp_path) as site:
         async with AsyncNamespace.connect(site.impl, site.properties) as ns, serving(ns) as gateway:
-            await ask(gateway, "POST", "/v1/namespace/n+%2F%C3%A9/create", {})
+            await send_request(gateway, "POST", "/v1/namespace/n+%2F%C3%A9/create", {})
             for encoded, name in [("a%2Fb", "a/b"), ("a+b%25", "a b%"), ("%C3%A9", "é"), ("a%2Bb", "a+b")]:
                 target = f"/v1/table/n+%2F%C3%A9%24{encoded}"
-                assert (await ask(gateway, "POST", f"{target}/declare", {})).status == 200
-                assert (await ask(gateway, "POST", f"{target}/describe", {"id": ["n /é", name]})).status == 200
+                assert (await send_request(gateway, "POST", f"{target}/declare", {})).status == 200
+                assert (await send_request(gateway, "POST", f"{target}/describe", {"id": ["n /é", name]})).status == 200
             assert (
-                await ask(gateway, "POST", "/v1/table/n+%2F%C3%A9%24a%24b/declare", {"id": ["n /é", "a$b"]})
+                await send_request(gateway, "POST", "/v1/table/n+%2F%C3%A9%24a%24b/declare", {"id": ["n /é", "a$b"]})
             ).status == 200
-            listed = await ask(gateway, "GET", "/v1/namespace/n+%2F%C3%A9/table/list")
+            listed = await send_request(gateway, "GET", "/v1/namespace/n+%2F%C3%A9/table/list")
             assert sorted(listed.json["tables"]) == ["a b%", "a$b", "a+b", "a/b", "é"]
 
 
-async def _said(gateway: Gateway, head: str, body: bytes) -> Said:
+async def _said(gateway: Gateway, head: str, body: bytes) -> Response:
     headers = "".join(f"{name}: {value}\r\n" for name, value in gateway.headers.items())
-    return await say(gateway, f"{head}{headers}\r\n".encode() + body)
+    return await send_bytes(gateway, f"{head}{headers}\r\n".encode() + body)
 
 
 def routes_of_client() -> Iterator[tuple[str, str, str]]:
@@ -297,9 +305,9 @@ async def test_a_gateway_serves_the_document_of_its_operations(tmp_path: Path) -
         async def describe_table(self, request: object) -> object: ...
 
     async with serving(Small()) as gateway:
-        assert (await ask(gateway, "GET", "/openapi.json", token=False)).status == 401
-        document = (await ask(gateway, "GET", "/openapi.json")).json
+        assert (await send_request(gateway, "GET", "/openapi.json", token=False)).status == 401
+        document = (await send_request(gateway, "GET", "/openapi.json")).json
         assert list(document["paths"]) == ["/v1/table/{id}/describe"] and document["openapi"] == "3.1.0"
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        document = (await ask(gateway, "GET", "/openapi.json")).json
+        document = (await send_request(gateway, "GET", "/openapi.json")).json
         assert len(document["paths"]) == len(BY_OPERATION)

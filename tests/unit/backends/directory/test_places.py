@@ -29,7 +29,7 @@ from lance_ns_async.backends.directory.places import TableLocations, is_file_of,
 from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
 from tests.support.errors import catch
-from tests.support.gateway import ask
+from tests.support.gateway import send_request
 from tests.support.processes import run_script
 
 DATA = pa.table({"id": [1, 2]})
@@ -53,7 +53,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-def plant(root: Path, location: str, id: str = "s$bad") -> None:
+def add_other_table(root: Path, location: str, id: str = "s$bad") -> None:
     """Adds an entry, like somebody who edits the manifest."""
     manifest = lance.dataset(str(root / "__manifest"))
     row = {"object_id": id, "object_type": "table", "location": location}
@@ -81,7 +81,7 @@ async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: s
 async def test_a_bad_entry_is_reported_and_never_deleted(ns: AsyncNamespace, root: Path, location: str) -> None:
     outside = root.parent / "outside"
     lance.write_dataset(DATA, outside)
-    plant(root, location)
+    add_other_table(root, location)
     for name in ("a", "b"):
         await ns.write(["s", name], DATA)
     alone = await refusal(ns.describe_table({"id": ["s", "bad"]}))
@@ -107,7 +107,7 @@ async def test_symbolic_links_that_lead_out_are_not_followed(ns: AsyncNamespace,
     (root / "link.lance").symlink_to(outside / "t")
     assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), err.InvalidInputError)
     assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), err.InvalidInputError)
-    plant(root, "link/t")
+    add_other_table(root, "link/t")
     for id in (["s", "bad"], ["link"]):
         for call in (ns.describe_table({"id": id}), ns.drop_table({"id": id}), ns.write(id, DATA, mode="overwrite")):
             error = await refusal(call)
@@ -269,7 +269,7 @@ async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root
     async with serving(ns, token="t") as gateway:
         for location in ("__manifest", "./__manifest", "../outside", "."):
             for operation in ("register", "declare"):
-                answer = await ask(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
+                answer = await send_request(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
                 assert (answer.status, answer.code) == (400, err.InvalidInputError.code)
     assert (await ns.list_tables({"id": ["s"]})).tables == [] and (root / "__manifest").exists()
 
@@ -323,11 +323,11 @@ async def ask(root):
 
 async def main():
     # What this imports may be root's alone.
-    [_ async for _ in ask(sys.argv[2])]
+    [_ async for _ in send_request(sys.argv[2])]
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    async for told in ask(sys.argv[1]):
+    async for told in send_request(sys.argv[1]):
         print(told)
 
 asyncio.run(main())

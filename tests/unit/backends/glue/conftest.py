@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import forget_aws, plant
+from tests.support.glue import add_other_table, forget_aws
 
 
 @pytest.fixture(autouse=True)
@@ -24,4 +24,4 @@ def shared() -> Iterator[FakeGlue]:
 
 @pytest.fixture
 def server(shared: FakeGlue) -> FakeGlue:
-    return plant(shared)
+    return add_other_table(shared)

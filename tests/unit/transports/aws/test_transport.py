@@ -21,7 +21,7 @@ from lance_ns_async.calls.observers import Call
 from lance_ns_async.transports.aws.wire import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue
-from tests.fakes.sockets import Said, Script, http
+from tests.fakes.sockets import Reply, Script, http
 from tests.support.glue import QUICK, connected, declared, described, opened
 
 pytestmark = pytest.mark.floors
@@ -38,7 +38,7 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-async def provoke_error(*answers: Said, **more: str) -> tuple[err.LanceNamespaceError, Script]:
+async def provoke_error(*answers: Reply, **more: str) -> tuple[err.LanceNamespaceError, Script]:
     """Returns the error of a describe that gets these responses, and the server."""
     async with Script(*answers) as script:
         properties = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
@@ -193,11 +193,11 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
         (http(body='{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'), err.InternalError, "unknown form"),
         (http(500, "<html>no"), err.ServiceUnavailableError, "500"),
         (http(headers={"Content-Length": "99"}, then="close"), err.ServiceUnavailableError, "describe_table"),
-        (Said(then="reset"), err.ServiceUnavailableError, "describe_table"),
-        (Said(b"nonsense\r\n\r\n", then="close"), err.ServiceUnavailableError, "describe_table"),
+        (Reply(then="reset"), err.ServiceUnavailableError, "describe_table"),
+        (Reply(b"nonsense\r\n\r\n", then="close"), err.ServiceUnavailableError, "describe_table"),
     ],
 )
-async def test_malformed_answers_are_reported(answer: Said, error: type[err.LanceNamespaceError], text: str) -> None:
+async def test_malformed_answers_are_reported(answer: Reply, error: type[err.LanceNamespaceError], text: str) -> None:
     raised, _ = await provoke_error(answer)
     assert isinstance(raised, error)
     with pytest.raises(error, match=text):
@@ -303,14 +303,14 @@ def at(endpoint: str, **more: str) -> dict[str, str]:
     [
         http(body=LONG),
         http(headers={"Content-Length": "1000000000"}, then="hang"),
-        Said(
+        Reply(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b" " * 1024 + b"\r\n1\r\n \r\n",
             "hang",
         ),
-        Said(b"HTTP/1.1 500 Sorry\r\n\r\n" + b" " * 1025, "hang"),
+        Reply(b"HTTP/1.1 500 Sorry\r\n\r\n" + b" " * 1025, "hang"),
     ],
 )
-async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Said) -> None:
+async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Reply) -> None:
     async with Script(answer) as script:
         async with AsyncNamespace.connect("glue", at(script.url, max_response_bytes="1024")) as ns:
             for ask in (described, declared):
@@ -324,7 +324,7 @@ async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: 
 
 async def test_an_answer_of_the_limit_is_read() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(LONG), LONG)
-    for answer in (http(body=LONG), Said(chunked)):
+    for answer in (http(body=LONG), Reply(chunked)):
         async with Script(answer) as script:
             async with AsyncNamespace.connect("glue", at(script.url, max_response_bytes=str(len(LONG)))) as ns:
                 assert (await described(ns, "db", "t")).location == "s3://b/t"

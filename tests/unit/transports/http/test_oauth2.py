@@ -16,7 +16,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings, grant_tokens, token
 from lance_ns_async.transports.http.token_sources import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire
-from tests.fakes.sockets import Said, Script, http
+from tests.fakes.sockets import Reply, Script, http
 
 pytestmark = pytest.mark.floors
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
@@ -36,7 +36,7 @@ def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> 
     return grant_tokens(wire, settings=settings, caller=caller, uri=f"{url}/token?tenant=1")
 
 
-async def fetch(answers: list[Said], count: int, **properties: str) -> tuple[list[str], Script]:
+async def fetch(answers: list[Reply], count: int, **properties: str) -> tuple[list[str], Script]:
     """Fetches a number of tokens, each after the rejection of the previous one, from such an endpoint."""
     wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=10_000)
     async with Script(*answers) as server:
@@ -50,7 +50,7 @@ async def fetch(answers: list[Said], count: int, **properties: str) -> tuple[lis
     return values, server
 
 
-async def current(answers: list[Said], **properties: str) -> tuple[str, Script]:
+async def current(answers: list[Reply], **properties: str) -> tuple[str, Script]:
     """Fetches the first token from an endpoint with these responses."""
     values, server = await fetch(answers, 1, **properties)
     return values[0], server
@@ -61,7 +61,7 @@ def forms(server: Script) -> list[dict[str, str]]:
     return [dict(parse_qsl(server.body(i).decode())) for i in range(len(server.requests))]
 
 
-def answer(**body: Any) -> Said:
+def answer(**body: Any) -> Reply:
     return http(body=json.dumps(body))
 
 
@@ -82,7 +82,7 @@ async def test_a_client_shows_its_id_and_secret_in_a_form(credential: str, clien
 
 
 async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
-    token, server = await current([http(503), Said(then="reset"), answer(access_token=TOKEN)])
+    token, server = await current([http(503), Reply(then="reset"), answer(access_token=TOKEN)])
     assert token == TOKEN and len(server.requests) == 3
 
 
@@ -116,7 +116,7 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
         *(http(body=f'{{"access_token": "{TOKEN}"'), http(body=b"")),
     ],
 )
-async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Said) -> None:
+async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Reply) -> None:
     with pytest.raises(InternalError, match=r"an answer (of unknown form|that is no JSON)") as raised:
         await current([response])
     text = "".join(traceback.format_exception(raised.value))
@@ -164,7 +164,7 @@ async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one()
 
 
 @pytest.mark.parametrize("refusal", [http(400, '{"error": "invalid_grant"}'), http(401, ""), http(500, "no")])
-async def test_a_rejected_refresh_token_is_discarded(refusal: Said) -> None:
+async def test_a_rejected_refresh_token_is_discarded(refusal: Reply) -> None:
     first = answer(access_token="1", refresh_token="r-0001")
     values, server = await fetch([first, refusal, answer(access_token="2"), answer(access_token="3")], 3)
     assert values == ["1", "2", "3"]
@@ -228,7 +228,7 @@ async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() ->
         http(405, ""),
     ],
 )
-async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Said) -> None:
+async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Reply) -> None:
     with pytest.raises((InvalidInputError, InternalError), match="is oauth2_server_uri right") as raised:
         await current([response])
     assert SECRET not in str(raised.value)

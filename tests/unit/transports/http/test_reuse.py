@@ -14,7 +14,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import AnotherAnswerError
 from lance_ns_async.transports.http.reuse import CheckedHandler, Trust
 from tests.fakes.plain import plain
-from tests.fakes.sockets import Said, Script, http
+from tests.fakes.sockets import Reply, Script, http
 from tests.faults.catalogs import CATALOGS, FINE_TABLES, HTTP, open_catalog
 from tests.faults.faults import Fault
 from tests.faults.operations import connect, connect_by_proxy, describe
@@ -81,26 +81,26 @@ async def test_a_change_is_not_answered_by_an_unasked_answer() -> None:
     [b"H", b"HTTP/1.1 2", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2", STALE, STALE[:-1], b"\0"],
 )
 async def test_what_follows_an_answer_meets_no_other_request(whole: bytes, more: bytes) -> None:
-    async with Script(Said(whole + more), *[http(200, b'{"a":2}')] * 2) as server, plain(server.url) as client:
+    async with Script(Reply(whole + more), *[http(200, b'{"a":2}')] * 2) as server, plain(server.url) as client:
         assert await client.ask() in ({"a": 1}, {"a": 2}, None) and await client.ask() == {"a": 2}
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("first", [b"\r\n", b"\r\n\r\n"])
 async def test_an_empty_line_after_an_answer_keeps_the_connection(first: bytes) -> None:
-    async with Script(Said(WHOLE + first), http(200, b'{"a":2}')) as server, plain(server.url) as client:
+    async with Script(Reply(WHOLE + first), http(200, b'{"a":2}')) as server, plain(server.url) as client:
         assert [await client.ask(), await client.ask()] == [{"a": 1}, {"a": 2}]
 
 
 async def test_two_answers_at_once_are_both_refused() -> None:
-    async with Script(Said(STALE + WHOLE)) as server, plain(server.url, policy=ONCE) as client:
+    async with Script(Reply(STALE + WHOLE)) as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match="two answers to one request"):
             await client.ask()
 
 
 async def test_interim_answers_are_counted() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
-    async with Script(Said(16 * early + WHOLE), Said(17 * early + WHOLE)) as server:
+    async with Script(Reply(16 * early + WHOLE), Reply(17 * early + WHOLE)) as server:
         async with plain(server.url, policy=ONCE) as client:
             assert await client.ask() == {"a": 1}
             with pytest.raises(ServiceUnavailableError, match="more than 16 interim answers"):

@@ -18,7 +18,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, Failure, NotALanceTableError
 from lance_ns_async.transports.http.transport import encode_form
 from tests.fakes.plain import Plain, over, plain
-from tests.fakes.sockets import Said, Script, http
+from tests.fakes.sockets import Reply, Script, http
 
 pytestmark = pytest.mark.floors
 
@@ -90,7 +90,7 @@ async def test_the_answer_is_decoded(value: object) -> None:
 @pytest.mark.parametrize(
     "answer", [http(body=b""), http(204, b"", {"Content-Length": "0"}), http(body=b"", then="close")]
 )
-async def test_an_empty_answer_is_none(answer: Said) -> None:
+async def test_an_empty_answer_is_none(answer: Reply) -> None:
     async with Script(answer) as server, plain(server.url) as client:
         assert await client.ask("DELETE") is None
 

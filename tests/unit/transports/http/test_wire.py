@@ -24,7 +24,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.transports.http.wire import AiohttpWire, TooLongError, UnpackError, environment_proxy, unpack
 from tests.fakes.certificates import Certificates
 from tests.fakes.plain import plain
-from tests.fakes.sockets import Forwarder, Said, Script, Server, http
+from tests.fakes.sockets import Forwarder, Reply, Script, Server, http
 
 pytestmark = [pytest.mark.bare, pytest.mark.floors]
 ONCE = Policy(max_retries=0)
@@ -85,7 +85,7 @@ async def test_closed_twice_is_closed_for_good() -> None:
 
 
 async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> None:
-    async with Script(Said(then="hang")) as server, plain(server.url) as client:
+    async with Script(Reply(then="hang")) as server, plain(server.url) as client:
         task = asyncio.create_task(client.ask())
         await asyncio.wait_for(server.requested.wait(), 10)
         await client.http.aclose()
@@ -111,7 +111,7 @@ class Greeter(Server):
         await reader.read()
 
 
-def chunked(body: str) -> Said:
+def chunked(body: str) -> Reply:
     raw = body.encode()
     chunks = [raw[i : i + 100] for i in range(0, len(raw), 100)]
     encoded = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
@@ -122,12 +122,12 @@ def chunked(body: str) -> Said:
     "answer",
     [
         *(http(body=BIG), chunked(BIG), http(body=BIG, then="close"), http(503, BIG)),
-        Said(http(body=BIG).data[:100], "hang"),
+        Reply(http(body=BIG).data[:100], "hang"),
     ],
     ids=["length", "chunks", "to the end", "error", "unread"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Said, method: str) -> None:
+async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Reply, method: str) -> None:
     async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as client:
         with pytest.raises(InternalError, match=r"the answer is longer than 2049 bytes \(max_response_bytes\)"):
             await client.ask(method)
@@ -136,7 +136,7 @@ async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: 
 
 
 @pytest.mark.parametrize("answer", [http(body=BIG), chunked(BIG), http(body=BIG, then="close")])
-async def test_an_answer_of_the_limit_is_read(answer: Said) -> None:
+async def test_an_answer_of_the_limit_is_read(answer: Reply) -> None:
     async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2050"}) as client:
         assert len(await client.ask()) == 2048
 
@@ -423,7 +423,7 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
 async def test_layers_in_several_headers_count_together() -> None:
     packed = gzip.compress(gzip.compress(b"{}"))
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
-    async with Script(Said(head % len(packed) + packed)) as server:
+    async with Script(Reply(head % len(packed) + packed)) as server:
         async with plain(server.url, policy=Policy(max_retries=0)) as client:
             with pytest.raises(InternalError, match="cannot be decompressed: its Content-Encoding is 'gzip, gzip'"):
                 await client.ask()
