@@ -167,7 +167,7 @@ async def test_dropping_keeps_all_data(server: FakeHive, ns: AsyncNamespace) -> 
 
 
 @pytest.mark.parametrize(
-    ("add_other_table", "held"),
+    ("add_object", "held"),
     [
         (lambda server: server.add_table("lake", "d", "sales", parameters={}), "the table sales"),
         (lambda server: server.add_table("lake", "d", "v", parameters={}, table_type="VIRTUAL_VIEW"), "the table v"),
@@ -177,14 +177,14 @@ async def test_dropping_keeps_all_data(server: FakeHive, ns: AsyncNamespace) -> 
 )
 @pytest.mark.parametrize("id", [("lake", "d"), ("lake",)], ids=["database", "catalog"])
 async def test_cascade_refuses_other_objects(
-    server: FakeHive, ns: AsyncNamespace, id: tuple[str, ...], add_other_table: Callable[[FakeHive], None], held: str
+    server: FakeHive, ns: AsyncNamespace, id: tuple[str, ...], add_object: Callable[[FakeHive], None], held: str
 ) -> None:
     server.add_catalog("lake")
     server.add_database("lake", "a")
     server.add_database("lake", "d")
     for database in ("a", "d"):
         server.add_table("lake", database, "t")
-    add_other_table(server)
+    add_object(server)
     with pytest.raises(
         err.InvalidInputError, match=rf"namespace lake\$d: .* it also contains {held}; remove"
     ) as raised:
