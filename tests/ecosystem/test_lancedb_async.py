@@ -18,7 +18,7 @@ from tests.ecosystem.catalogs import TRIED, Catalog, on_each_kind
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected, ids
 from tests.ecosystem.pages_elsewhere import LANCEDB, read
 from tests.ecosystem.test_lancedb import RENAMING
-from tests.ecosystem.test_lancedb_errors import CALLS, CASCADING, Given
+from tests.ecosystem.test_lancedb_errors import CALLS, CASCADING, Target
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
 
 
 def test_errors_are_as_documented() -> None:
-    target = Given(Catalog("dir", {}), None, ["sales"])
+    target = Target(Catalog("dir", {}), None, ["sales"])
     assert {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")} == {
         what: (error.__name__, words.format(g=target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }

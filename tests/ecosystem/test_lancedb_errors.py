@@ -31,7 +31,7 @@ CASCADING = ("hive2", "hive3", "unity")  # The catalogs that can drop a namespac
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Target:
     """A connection to a catalog that contains only one table, `t`, in a namespace."""
 
     catalog: Catalog
@@ -66,7 +66,7 @@ class Given:
 
 _MISSING = "TableNotFoundError: Table not found: {g.missing} ("
 _LOST = "NamespaceNotFoundError: Namespace not found: {g.lost} ("
-CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], str]] = {
+CALLS: dict[str, tuple[Callable[[Target], Any], type[Exception], str]] = {
     "open a missing table": (
         lambda g: g.db.open_table("nope", namespace_path=g.home),
         err.TableNotFoundError,
@@ -143,14 +143,14 @@ CALLS: dict[str, tuple[Callable[[Given], Any], type[Exception], str]] = {
 
 
 @pytest.fixture
-def target(catalog: Catalog, home: list[str]) -> Iterator[Given]:
+def target(catalog: Catalog, home: list[str]) -> Iterator[Target]:
     with connected(catalog) as db:
         db.create_table("t", ROWS, namespace_path=home)
-        yield Given(catalog, db, home)
+        yield Target(catalog, db, home)
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
+def test_sync_and_async_users_see_the_same(target: Target, what: str) -> None:
     call, expected, words = CALLS[what]
     with pytest.raises(expected, match=re.escape(words.format(g=target))) as raised:
         call(target)
@@ -158,7 +158,7 @@ def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
 
     async def again() -> None:
         async with async_connected(target.catalog) as db:
-            answer = call(Given(target.catalog, db, target.home))
+            answer = call(Target(target.catalog, db, target.home))
             assert inspect.isawaitable(answer)
             await answer
 
@@ -168,7 +168,7 @@ def test_sync_and_async_users_see_the_same(target: Given, what: str) -> None:
 
 
 @on_each_kind
-def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(target: Given) -> None:
+def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(target: Target) -> None:
     id = [*target.nowhere, "nope"]
     if target.catalog.impl in NESTING:
         with pytest.raises(err.TableNotFoundError, match=re.escape(f"Table not found: {'$'.join(id)}")):
@@ -183,7 +183,7 @@ def test_a_table_in_a_missing_namespace_is_not_found_or_its_namespace_is_not(tar
 
 
 @on_each_kind
-def test_a_table_too_high_up(target: Given) -> None:
+def test_a_table_too_high_up(target: Target) -> None:
     if target.catalog.impl in ROOTED:
         assert target.db.create_table(f"t_{target.home[-1]}", ROWS).count_rows() == 10
         return
@@ -194,7 +194,7 @@ def test_a_table_too_high_up(target: Given) -> None:
 
 
 @on_each_kind
-def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Given) -> None:
+def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Target) -> None:
     if target.catalog.impl in CASCADING:
         target.db.drop_namespace(target.home, behavior="cascade")
         assert not target.db.namespace_exists(target.home)
@@ -206,7 +206,7 @@ def test_a_namespace_goes_with_its_tables_where_the_catalog_can(target: Given) -
         target.db.drop_namespace(target.home, behavior="cascade")
 
 
-def test_a_table_whose_data_never_came_stays_declared(target: Given) -> None:
+def test_a_table_whose_data_never_came_stays_declared(target: Target) -> None:
     schema = pa.schema({"id": pa.int64()})
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog)
         lancedb.connect_namespace_async(catalog.class_path, {**catalog.properties, "max_retires": "1"})
 
 
-def test_errors_of_the_namespace_itself_keep_their_class(target: Given) -> None:
+def test_errors_of_the_namespace_itself_keep_their_class(target: Target) -> None:
     """lancedb's two `exists` methods call the namespace directly."""
     with pytest.raises(err.LanceNamespaceError) as raised:
         target.db.namespace_exists([""])

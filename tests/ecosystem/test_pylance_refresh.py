@@ -143,7 +143,7 @@ ATTEMPTS = 2
 MEMORY = 1.0  # Seconds for which a refusal is repeated without a call
 
 
-class Asked:
+class CountingNamespace:
     """The namespace as Lance uses it, with a count of describes and of requests for credentials."""
 
     def __init__(self, ns: Namespace) -> None:
@@ -179,7 +179,7 @@ def test_a_refusal_is_requested_once_a_second_and_passes(
     short_lived: VendingLake, status: int, asks: int, attempts: int, message: str
 ) -> None:
     with short_lived.connect(max_retries=str(ATTEMPTS - 1)) as ns:
-        namespace = Asked(ns)
+        namespace = CountingNamespace(ns)
         dataset = written(short_lived, namespace)
         short_lived.catalog.clear()
         namespace.times = 0

@@ -22,7 +22,7 @@ from tests.fakes.unity.catalog import (
     volume,
 )
 from tests.fakes.unity.checks import CODES, Dialect, UnityError, Unserved
-from tests.fakes.unity.routes import Call, Pages, UnityRoutes, Ways
+from tests.fakes.unity.routes import Call, Options, Pages, UnityRoutes
 
 from ..tokens import EXCHANGE
 
@@ -59,7 +59,7 @@ class FakeUnity(FakeServer):
         self._dialect = dialect
         self._access = Access(authorization)
         self._token = next(iter(authorization), None) if authorization else None
-        self._ways = Ways(
+        self._options = Options(
             checks_columns=dialect == "0.6",
             delta_only=delta_only,
             extra_fields=extra_fields,
@@ -67,7 +67,7 @@ class FakeUnity(FakeServer):
             storage_root=storage_root,
         )
         pages = Pages(short=short_pages, empty=empty_pages, repeat=repeat_token)
-        self._routes = UnityRoutes(self._ways, pages, shuffled=unsorted)
+        self._routes = UnityRoutes(self._options, pages, shuffled=unsorted)
         self._catalog = catalog
         if catalog is not None:
             self.add_catalog(catalog)
@@ -166,7 +166,7 @@ class FakeUnity(FakeServer):
     def race(self, full_name: str) -> None:
         """Lets a table or schema be created once more although it exists, as if both creations had succeeded."""
         with self._lock:
-            self._ways.races.add(full_name)
+            self._options.races.add(full_name)
 
     def error(self, status: int) -> Answer:
         """Returns an error in the catalog's form; errors of a gateway in front of it have the gateway's form."""
@@ -184,7 +184,7 @@ class FakeUnity(FakeServer):
             if "%00" in path:
                 raise Unserved(400, "Invalid request path")
             steps = [unquote(step) for step in path[len(API) + 1 :].split("/")]
-            self._ways.now = self._carried_out
+            self._options.now = self._carried_out
             # Of repeated parameters, the first one counts.
             params = dict(reversed(parse_qsl(query, keep_blank_values=True))) if query else {}
             return self._routes.answer(Call(request, params, self._access.user(request)), steps)

@@ -118,7 +118,7 @@ _UUID = re.compile("[0-9a-fA-F]{1,8}(-[0-9a-fA-F]{1,4}){3}-[0-9a-fA-F]{1,12}")
 
 
 @dataclass(slots=True)
-class Ways:
+class Options:
     """Differences between servers."""
 
     checks_columns: bool = True
@@ -135,9 +135,9 @@ class Ways:
 class UnityRoutes:
     """The REST API of the catalogs of one server."""
 
-    def __init__(self, ways: Ways, pages: Pages, *, shuffled: bool) -> None:
+    def __init__(self, options: Options, pages: Pages, *, shuffled: bool) -> None:
         self.catalogs = Shelf[CatalogRow]("Catalog", shuffled=shuffled)
-        self._ways = ways
+        self._options = options
         self._pages = pages
         self._by_id: dict[str, TableRow] = {}
         self._created: dict[str, int] = {}  # The times at which requests created tables and schemas, by full name
@@ -252,7 +252,7 @@ class UnityRoutes:
         if owner.schemas.find(name) is not None and not self._races(call, full_name):
             raise checks.exists("Schema", name)
         checks.check_properties(properties)
-        self._created[full_name] = self._ways.now
+        self._created[full_name] = self._options.now
         info = self.plant_schema(owner, name, properties, body.get("comment"), body.get("storage_root")).info
         return json_answer(info | _echoed(body))
 
@@ -260,7 +260,7 @@ class UnityRoutes:
         self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None, root: str | None = None
     ) -> SchemaRow:
         """Adds a schema without checks."""
-        info = schema_info(owner.info["name"], name, properties, comment, root or self._ways.storage_root)
+        info = schema_info(owner.info["name"], name, properties, comment, root or self._options.storage_root)
         assets = {path: self.catalogs.like(kind) for path, kind in KINDS.items()}
         row = SchemaRow(info, self.catalogs.like("Table"), assets)
         owner.schemas.put(name, row)
@@ -298,7 +298,7 @@ class UnityRoutes:
         call.user.check_owner()
         self._drop_contents(row, forced=checks.flag(call.params, "force"))
         self.catalog(row.info["catalog_name"]).schemas.remove(row.info["name"])
-        self._removed[full_name] = self._ways.now
+        self._removed[full_name] = self._options.now
         return checks.plain("200 OK")
 
     def _drop_contents(self, row: SchemaRow, *, forced: bool) -> None:
@@ -339,14 +339,14 @@ class UnityRoutes:
         body = call.body()
         properties, requested = checks.properties_read(body.get("properties")), checks.read_columns(body.get("columns"))
         kind, format = one_of(TABLE_TYPES, body, "table_type"), one_of(FORMATS, body, "data_source_format")
-        if self._ways.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
+        if self._options.delta_only and (kind, format) != ("EXTERNAL", "DELTA"):
             raise checks.UnityError(
                 400,
                 "INVALID_PARAMETER_VALUE",
                 f"CreateTable: only EXTERNAL tables of format DELTA can be created here, not {kind} tables of {format}",
             )
         name = checks.checked_name(body.get("name"))
-        if self._ways.checks_columns:
+        if self._options.checks_columns:
             checks.check_types(requested)
         schema = self.schema(body.get("catalog_name") or "null", body.get("schema_name") or "null")
         call.user.check_owner()
@@ -365,7 +365,7 @@ class UnityRoutes:
             raise checks.internal("Cannot invoke List.stream() because columns is null")
         checks.check_properties(properties)
         checks.check_storable(requested)
-        self._created[full_name] = self._ways.now
+        self._created[full_name] = self._options.now
         row = self.plant_table(schema, body, location, properties, [checks.kept_column(column) for column in requested])
         if echoed := _echoed(body):
             return json_answer(row.info | echoed)
@@ -388,7 +388,7 @@ class UnityRoutes:
     ) -> TableRow:
         """Adds a table without checks."""
         info = table_info(body, location, properties, columns)
-        if self._ways.extra_fields:
+        if self._options.extra_fields:
             mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}
             full_name = f"{schema.info['full_name']}.{body['name']}"
             masked = columns and [{**column, "mask": mask} for column in columns]
@@ -412,7 +412,7 @@ class UnityRoutes:
             raise checks.missing("Table", name)
         call.user.check_owner()
         tables.remove(name)
-        self._removed[full_name] = self._ways.now
+        self._removed[full_name] = self._options.now
         return checks.plain("200 OK")
 
     def _vend(self, call: Call) -> Answer:
@@ -444,9 +444,9 @@ class UnityRoutes:
     def _credentials_for(self, location: str) -> Answer:
         if location.startswith("file:"):
             return json_answer({**_NO_CREDENTIALS, "url": location})
-        if self._ways.credentials is None:
+        if self._options.credentials is None:
             raise checks.UnityError(400, "FAILED_PRECONDITION", "S3 bucket configuration not found.")
-        return json_answer({**_NO_CREDENTIALS, "url": location, **self._ways.credentials})
+        return json_answer({**_NO_CREDENTIALS, "url": location, **self._options.credentials})
 
     def _found_schema(self, call: Call, full_name: str) -> SchemaRow:
         parts = split_name(full_name)
@@ -465,9 +465,9 @@ class UnityRoutes:
         """Returns whether an existing object is created once more, because it was missing when the request arrived."""
         if self._created.get(full_name, -1) >= call.request.arrived:
             return True
-        if full_name not in self._ways.races:
+        if full_name not in self._options.races:
             return False
-        self._ways.races.remove(full_name)
+        self._options.races.remove(full_name)
         return True
 
 
