@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from hive_metastore_client import HiveMetastoreClient
 from thrift_files.libraries.thrift_hive_metastore_client import ttypes as hms
 
-from benchmarks.catalogs.extent import Extent
+from benchmarks.catalogs.sites import Extent
 
 CONNECTIONS = 4
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.catalogs.memory import peak
+from benchmarks.support.memory import peak
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.fleet import discover
 

@@ -22,7 +22,7 @@ from time import perf_counter, process_time
 import lance
 import pyarrow as pa
 
-from benchmarks.catalogs.memory import peak
+from benchmarks.support.memory import peak
 from lance_ns_async import Namespace
 
 FRAGMENTS = 40

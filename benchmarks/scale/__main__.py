@@ -18,8 +18,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.catalogs.memory import Peak, peak
 from benchmarks.support.cell import NAMESPACES, cpu_seconds
+from benchmarks.support.memory import Peak, peak
 from lance_ns_async import AsyncNamespace, Policy, TableId
 
 TABLES = 100_000
@@ -118,8 +118,7 @@ def cells(tables: int, *, pages: bool) -> Iterator[Iterator[Cell]]:
 
 def unity_cells(tables: int) -> Iterator[Cell]:
     """Returns the cells of a catalog whose listing contains locations."""
-    from benchmarks.catalogs.extent import Extent
-    from benchmarks.catalogs.process import served
+    from benchmarks.catalogs.sites import Extent, served
 
     with served("unity", Extent(SCHEMA, tables, 0, "s3://bucket/lake")) as server:
         server.ask("heal")

@@ -24,7 +24,7 @@ from time import perf_counter
 import lance
 import pyarrow as pa
 
-from benchmarks.catalogs.memory import peak
+from benchmarks.support.memory import peak
 
 ROWS = 10
 SAMPLE = 2_000

@@ -205,9 +205,9 @@ def site_of(impl: str, tables: int, datasets: int, rows: int) -> Iterator[Mappin
                 _fill(Path(folder), names)
                 yield {**site, "namespace": [], "properties": {"root": folder}}
         case _:
-            from benchmarks.catalogs.sites import opened
+            from benchmarks.catalogs.sites import SITES
 
-            with opened(impl, tables, 0) as (found, _):
+            with SITES[impl](tables, 0) as found:
                 yield {**site, "namespace": list(found.extent.namespace), "properties": dict(found.properties)}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from benchmarks.catalogs.process import prefer_fast_loop
+from benchmarks.catalogs.sites import prefer_fast_loop
 from benchmarks.support.progress import progress
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 

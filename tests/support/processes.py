@@ -6,18 +6,25 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any, TextIO
 from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.budget import with_usual
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["__main__", "tests.support.preloaded"])
@@ -63,6 +70,41 @@ def _execute(connection: Connection, script: str, arguments: Sequence[str]) -> N
     with redirect_stdout(StringIO()) as printed:
         exec(compile(script, "script", "exec"), {"__name__": "__main__"})
     connection.send(printed.getvalue())
+
+
+@contextmanager
+def stuttering(process_id: int, seed: int | None) -> Iterator[None]:
+    """Stops a process at random moments for a few milliseconds while the context is open, as a loaded machine does.
+
+    Args:
+        seed: Chooses the moments; None stops nothing.
+    """
+    if seed is None:
+        yield
+        return
+    chance, is_over = Random(seed), threading.Event()
+    # Another process may get the same id later, but never the same descriptor.
+    descriptor = os.pidfd_open(process_id)
+
+    def stutter() -> None:
+        with suppress(ProcessLookupError):
+            while not is_over.wait(chance.uniform(0.0, 0.02)):
+                signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
+                is_over.wait(chance.uniform(0.0, 0.02))
+                signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        os.close(descriptor)
+
+
+SEEDS = [pytest.param(None, id="steady"), pytest.param(1, id="stuttering"), *with_usual([2, 3, 4])]
+"""Values for `stuttering`: the usual run has two of them."""
 
 
 class CommandProcess:

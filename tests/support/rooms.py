@@ -40,6 +40,7 @@ _FURTHER = {
     "conformance": ("tests/conformance",),
     "directory": ("tests/interleavings",),
     "fleet": ("tests/documentation/test_examples.py",),
+    "spec": ("tests/unit/gateway/test_wire.py",),
 }
 """Tests of a room outside of its folder of unit tests."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,3 +99,18 @@ def resolver_of(server: FakeIceberg) -> LocationResolver:
 
 def ids(*texts: str) -> list[TableId]:
     return [TableId(text) for text in texts]
+
+
+async def prefetch_together(
+    count: int,
+    wait_for: Callable[[int], None],
+    release: Callable[[], None],
+    resolver: LocationResolver,
+    names: list[str],
+) -> list[TableId]:
+    """Prefetches tables of `db` whose calls are held until a number of them wait."""
+    what = [f"db.{name}" for name in names]
+    prefetching = asyncio.ensure_future(resolver.aprefetch(what, pin_versions=False, max_in_flight=count))
+    await asyncio.to_thread(wait_for, count)
+    release()
+    return list(await prefetching)

@@ -25,8 +25,6 @@ from lance_ns_async.deferred import defer
 from lance_ns_async.registry import CLASS_PATHS
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 HEAVY = ["pyspark", "aiobotocore", "botocore", "thriftpy2", "lance", "pyarrow", "httpx", "aiohttp", "pydantic", "typer"]
 
 
@@ -47,24 +45,15 @@ def modules_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_package_loads_none_of_what_it_needs() -> None:
+def test_imports_load_little() -> None:
     loaded = loaded_after("import lance_ns_async; dir(lance_ns_async); lance_ns_async.__all__")
     assert "lance_ns_async" in loaded and not loaded & {*HEAVY, "lance_namespace", "tenacity", "anyio"}
-
-
-def test_the_command_line_loads_no_model_of_the_spec() -> None:
     pytest.importorskip("typer")
     # The models load pydantic.
     assert not loaded_after("import lance_ns_async.cli.app") & {*HEAVY, "pandas"} - {"typer"}
-
-
-def test_connecting_loads_neither_pylance_nor_any_extra() -> None:
     statement = "from lance_ns_async import IcebergNamespace; IcebergNamespace(endpoint='http://127.0.0.1:1')"
     extras = {"pyspark", "aiobotocore", "botocore", "thriftpy2", "typer"}
     assert not loaded_after(statement) & {"lance", "pandas", "pyarrow.dataset", *extras}
-
-
-def test_the_async_interface_loads_few_models_of_the_spec() -> None:
     modules = modules_after("from lance_ns_async import AsyncNamespace")
     assert "lance_namespace" not in modules and 0 < len([it for it in modules if ".models." in it]) < 60
 
@@ -133,11 +122,8 @@ def test_other_names_are_no_attributes() -> None:
         import_module("lance_ns_async.nothing")
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_and_the_mark_of_types() -> None:
     assert lance_ns_async.__version__ == version("lance-ns-async")
-
-
-def test_the_package_tells_type_checkers_that_it_is_typed() -> None:
     assert files("lance_ns_async").joinpath("py.typed").is_file()
 
 
@@ -175,17 +161,11 @@ def test_a_module_is_imported_without_its_package(package: Path) -> None:
     assert import_module("deferred_example").errors is errors
 
 
-def test_all_names_are_there_for_a_star_import(package: Path) -> None:
+def test_names_are_those_of_the_package(package: Path) -> None:
     names: dict[str, Any] = {}
     exec("from deferred_example import *", names)
     assert {"Value", "errors"} <= names.keys()
-
-
-def test_dir_tells_all_names(package: Path) -> None:
     assert {"Value", "errors"} <= set(dir(import_module("deferred_example")))
-
-
-def test_an_unknown_name_is_an_attribute_error(package: Path) -> None:
     with pytest.raises(AttributeError, match="module 'deferred_example' has no attribute 'other'"):
         _ = import_module("deferred_example").other
     with pytest.raises(ImportError, match="cannot import name 'other'"):

@@ -26,8 +26,6 @@ from tests.support.lake import ID, ROWS, lake, stream
 from tests.support.polaris import QUICK
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 COUNT = CountTableRowsRequest(id=ID)
 
 
@@ -140,8 +138,7 @@ async def turns(work: Coroutine[Any, Any, Any]) -> int:
 
 async def test_the_loop_turns_while_rows_are_moved_in_memory() -> None:
     """The table does not exist, so nothing else is waited for; with a blocked loop, there would be two turns."""
-    one = pa.scalar(Decimal("1.5"), pa.decimal128(20, 3))
-    data = stream(pa.table({"d": pa.repeat(one, 2_000_000)}))
+    data = stream(pa.table({"d": pa.repeat(pa.scalar(Decimal("1.5"), pa.decimal128(20, 3)), 2_000_000)}))
     with pa.ipc.open_stream(pa.py_buffer(memoryview(bytes(8) + data)[8:])) as reader:
         rows = reader.read_all()
     _, values = rows["d"].chunk(0).buffers()

@@ -8,63 +8,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace import DeclareTableRequest, DescribeTableRequest
 from lance_namespace import errors as spec
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    TransactionNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
-from lance_ns_async import AsyncNamespace
+from lance_ns_async import AsyncNamespace, errors
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 from lance_ns_async.backends.iceberg.wire import ERRORS
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.errors import (
-    COMMON_ERRORS,
-    HTTP_ERRORS,
-    PHRASES,
-    Code,
-    ErrorTable,
-    Failure,
-    NotALanceTableError,
-    UnreadableRegistrationError,
-    error_class,
-    error_for,
-    failure_of,
-    http_status,
-    not_lance,
-    one_line,
-    reduce_to_lines,
-    retry_after,
-)
 from lance_ns_async.masked import mask
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS
@@ -75,154 +31,117 @@ from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 
 TABLE = TableId(["prod", "orders"])
-
 NAMESPACE = NamespaceId(["prod", "eu"])
-
 KINDS: Mapping[str, Id] = {"table": TABLE, "namespace": NAMESPACE}
-
-COMMON: ErrorTable = {
-    "timeout": ServiceUnavailableError,
-    "refused": ServiceUnavailableError,
-    "untrusted": ServiceUnavailableError,
-    "disconnected": ServiceUnavailableError,
-    "deadline": ServiceUnavailableError,
-    "circuit": ServiceUnavailableError,
-    "mismatch": ServiceUnavailableError,
+COMMON: errors.ErrorTable = {
+    "timeout": err.ServiceUnavailableError,
+    "refused": err.ServiceUnavailableError,
+    "untrusted": err.ServiceUnavailableError,
+    "disconnected": err.ServiceUnavailableError,
+    "deadline": err.ServiceUnavailableError,
+    "circuit": err.ServiceUnavailableError,
+    "mismatch": err.ServiceUnavailableError,
 }
-
-HTTP: ErrorTable = {
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    407: UnauthenticatedError,
-    403: PermissionDeniedError,
-    (404, "get_config"): InvalidInputError,
-    (404, "fetch_token"): InvalidInputError,
-    (404, "namespace"): NamespaceNotFoundError,
-    (404, "table"): TableNotFoundError,
-    408: ServiceUnavailableError,
-    419: UnauthenticatedError,
-    413: InvalidInputError,
-    422: InvalidInputError,
-    429: ThrottlingError,
-    501: UnsupportedOperationError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
+HTTP: errors.ErrorTable = {
+    **dict.fromkeys((400, 413, 422, (404, "get_config"), (404, "fetch_token")), err.InvalidInputError),
+    **dict.fromkeys((401, 407, 419), err.UnauthenticatedError),
+    **dict.fromkeys((408, 502, 503, 504), err.ServiceUnavailableError),
+    403: err.PermissionDeniedError,
+    (404, "namespace"): err.NamespaceNotFoundError,
+    (404, "table"): err.TableNotFoundError,
+    429: err.ThrottlingError,
+    501: err.UnsupportedOperationError,
 }
-
-SIGNING: ErrorTable = {
-    **dict.fromkeys(sorted(REJECTION_CODES), UnauthenticatedError),
-    "AccessDenied": PermissionDeniedError,
-    "AccessDeniedException": PermissionDeniedError,
-    "SlowDown": ThrottlingError,
-    "ThrottlingException": ThrottlingError,
-    "TooManyRequestsException": ThrottlingError,
+SIGNING: errors.ErrorTable = {
+    **dict.fromkeys(sorted(REJECTION_CODES), err.UnauthenticatedError),
+    **dict.fromkeys(("AccessDenied", "AccessDeniedException"), err.PermissionDeniedError),
+    **dict.fromkeys(("SlowDown", "ThrottlingException", "TooManyRequestsException"), err.ThrottlingError),
 }
-
-ICEBERG: ErrorTable = {
-    ("NoSuchNamespaceException", "create_namespace"): ConcurrentModificationError,
-    (405, "vend_credentials"): UnsupportedOperationError,
-    "request_in_progress": ServiceUnavailableError,
-    "NoSuchNamespaceException": NamespaceNotFoundError,
-    "NoSuchTableException": TableNotFoundError,
-    "NotFoundException": UnreadableRegistrationError,
-    ("NotFoundException", "declare_table"): TableAlreadyExistsError,
-    (409, "replace_table"): ConcurrentModificationError,
-    "NamespaceNotEmptyException": NamespaceNotEmptyError,
-    406: UnsupportedOperationError,
-    (404, "declare_table"): NamespaceNotFoundError,
-    (409, "create_namespace"): NamespaceAlreadyExistsError,
-    (409, "drop_namespace"): NamespaceNotEmptyError,
-    (409, "declare_table"): TableAlreadyExistsError,
-    (409, "deregister_table"): ConcurrentModificationError,
-    (409, "rename_table"): TableAlreadyExistsError,
-    (409, "create_table_version"): ConcurrentModificationError,
-    (409, "batch_create_table_versions"): ConcurrentModificationError,
-    (409, "batch_delete_table_versions"): ConcurrentModificationError,
+ICEBERG: errors.ErrorTable = {
+    ("NoSuchNamespaceException", "create_namespace"): err.ConcurrentModificationError,
+    (405, "vend_credentials"): err.UnsupportedOperationError,
+    "request_in_progress": err.ServiceUnavailableError,
+    "NoSuchNamespaceException": err.NamespaceNotFoundError,
+    "NoSuchTableException": err.TableNotFoundError,
+    "NotFoundException": errors.UnreadableRegistrationError,
+    ("NotFoundException", "declare_table"): err.TableAlreadyExistsError,
+    (409, "replace_table"): err.ConcurrentModificationError,
+    "NamespaceNotEmptyException": err.NamespaceNotEmptyError,
+    406: err.UnsupportedOperationError,
+    (404, "declare_table"): err.NamespaceNotFoundError,
+    (409, "create_namespace"): err.NamespaceAlreadyExistsError,
+    (409, "drop_namespace"): err.NamespaceNotEmptyError,
+    (409, "declare_table"): err.TableAlreadyExistsError,
+    (409, "deregister_table"): err.ConcurrentModificationError,
+    (409, "rename_table"): err.TableAlreadyExistsError,
+    (409, "create_table_version"): err.ConcurrentModificationError,
+    (409, "batch_create_table_versions"): err.ConcurrentModificationError,
+    (409, "batch_delete_table_versions"): err.ConcurrentModificationError,
 }
-
-OAUTH2: ErrorTable = {400: UnauthenticatedError, 405: InvalidInputError, 406: UnauthenticatedError}
-
-LANCE: ErrorTable = {
-    "ConcurrentModificationError": ConcurrentModificationError,
-    "InvalidTableStateError": InvalidTableStateError,
-    "TableBranchAlreadyExistsError": TableBranchAlreadyExistsError,
-    "TableBranchNotFoundError": TableBranchNotFoundError,
-    "TableColumnNotFoundError": TableColumnNotFoundError,
-    "TableIndexAlreadyExistsError": TableIndexAlreadyExistsError,
-    "TableIndexNotFoundError": TableIndexNotFoundError,
-    "TableSchemaValidationError": TableSchemaValidationError,
-    "TableTagAlreadyExistsError": TableTagAlreadyExistsError,
-    "TableTagNotFoundError": TableTagNotFoundError,
-    "TransactionNotFoundError": TransactionNotFoundError,
-    "InternalError": InternalError,
-    "InvalidInputError": InvalidInputError,
-    "NamespaceAlreadyExistsError": NamespaceAlreadyExistsError,
-    "NamespaceNotEmptyError": NamespaceNotEmptyError,
-    "NamespaceNotFoundError": NamespaceNotFoundError,
-    "PermissionDeniedError": PermissionDeniedError,
-    "ServiceUnavailableError": ServiceUnavailableError,
-    "TableAlreadyExistsError": TableAlreadyExistsError,
-    "TableNotFoundError": TableNotFoundError,
-    "TableVersionNotFoundError": TableVersionNotFoundError,
-    "ThrottlingError": ThrottlingError,
-    "UnauthenticatedError": UnauthenticatedError,
-    "UnsupportedOperationError": UnsupportedOperationError,
+OAUTH2: errors.ErrorTable = {400: err.UnauthenticatedError, 405: err.InvalidInputError, 406: err.UnauthenticatedError}
+LANCE: errors.ErrorTable = {
+    cls.__name__: cls
+    for cls in (
+        *(err.ConcurrentModificationError, err.InvalidTableStateError, err.TableBranchAlreadyExistsError),
+        *(err.TableBranchNotFoundError, err.TableColumnNotFoundError, err.TableIndexAlreadyExistsError),
+        *(err.TableIndexNotFoundError, err.TableSchemaValidationError, err.TableTagAlreadyExistsError),
+        *(err.TableTagNotFoundError, err.TransactionNotFoundError, err.InternalError, err.InvalidInputError),
+        *(err.NamespaceAlreadyExistsError, err.NamespaceNotEmptyError, err.NamespaceNotFoundError),
+        *(err.PermissionDeniedError, err.ServiceUnavailableError, err.TableAlreadyExistsError),
+        *(err.TableNotFoundError, err.TableVersionNotFoundError, err.ThrottlingError, err.UnauthenticatedError),
+        err.UnsupportedOperationError,
+    )
 }
-
-TABLES: Mapping[str, tuple[ErrorTable, ErrorTable]] = {
-    "common": (COMMON_ERRORS, COMMON),
-    "http": (HTTP_ERRORS, {**COMMON, **HTTP}),
+TABLES: Mapping[str, tuple[errors.ErrorTable, errors.ErrorTable]] = {
+    "common": (errors.COMMON_ERRORS, COMMON),
+    "http": (errors.HTTP_ERRORS, {**COMMON, **HTTP}),
     "iceberg": (ERRORS, {**COMMON, **HTTP, **SIGNING, **ICEBERG}),
     "oauth2": (OAUTH2_ERRORS, {**COMMON, **HTTP, **OAUTH2}),
     "lance": (LANCE_ERRORS, {**COMMON, **LANCE}),
 }
-
 ENTRIES = [
     pytest.param(table, key, cls, id=f"{name}-{key}")
     for name, (table, entries) in TABLES.items()
     for key, cls in entries.items()
 ]
-
-WORDS: Mapping[type[LanceNamespaceError], str] = {
-    ConcurrentModificationError: "Concurrent modification: ",
-    InvalidTableStateError: "Invalid table state: ",
-    TableBranchAlreadyExistsError: "Table branch already exists: ",
-    TableBranchNotFoundError: "Table branch not found: ",
-    TableColumnNotFoundError: "Table column not found: ",
-    TableIndexAlreadyExistsError: "Table index already exists: ",
-    TableIndexNotFoundError: "Table index not found: ",
-    TableSchemaValidationError: "Table schema invalid: ",
-    TableTagAlreadyExistsError: "Table tag already exists: ",
-    TableTagNotFoundError: "Table tag not found: ",
-    TransactionNotFoundError: "Transaction not found: ",
-    InternalError: "Internal error: ",
-    InvalidInputError: "Invalid input: ",
-    NamespaceAlreadyExistsError: "Namespace already exists: ",
-    NamespaceNotEmptyError: "Namespace not empty: ",
-    NamespaceNotFoundError: "Namespace not found: ",
-    PermissionDeniedError: "Permission denied: ",
-    ServiceUnavailableError: "Service unavailable: ",
-    TableAlreadyExistsError: "Table already exists: ",
-    TableNotFoundError: "Table not found: ",
-    UnreadableRegistrationError: "Table not found: ",
-    TableVersionNotFoundError: "Table version not found: ",
-    ThrottlingError: "Throttled: ",
-    UnauthenticatedError: "Unauthenticated: ",
-    UnsupportedOperationError: "Not supported: ",
+WORDS: Mapping[type[err.LanceNamespaceError], str] = {
+    err.ConcurrentModificationError: "Concurrent modification: ",
+    err.InvalidTableStateError: "Invalid table state: ",
+    err.TableBranchAlreadyExistsError: "Table branch already exists: ",
+    err.TableBranchNotFoundError: "Table branch not found: ",
+    err.TableColumnNotFoundError: "Table column not found: ",
+    err.TableIndexAlreadyExistsError: "Table index already exists: ",
+    err.TableIndexNotFoundError: "Table index not found: ",
+    err.TableSchemaValidationError: "Table schema invalid: ",
+    err.TableTagAlreadyExistsError: "Table tag already exists: ",
+    err.TableTagNotFoundError: "Table tag not found: ",
+    err.TransactionNotFoundError: "Transaction not found: ",
+    err.InternalError: "Internal error: ",
+    err.InvalidInputError: "Invalid input: ",
+    err.NamespaceAlreadyExistsError: "Namespace already exists: ",
+    err.NamespaceNotEmptyError: "Namespace not empty: ",
+    err.NamespaceNotFoundError: "Namespace not found: ",
+    err.PermissionDeniedError: "Permission denied: ",
+    err.ServiceUnavailableError: "Service unavailable: ",
+    err.TableAlreadyExistsError: "Table already exists: ",
+    err.TableNotFoundError: "Table not found: ",
+    errors.UnreadableRegistrationError: "Table not found: ",
+    err.TableVersionNotFoundError: "Table version not found: ",
+    err.ThrottlingError: "Throttled: ",
+    err.UnauthenticatedError: "Unauthenticated: ",
+    err.UnsupportedOperationError: "Not supported: ",
 }
 
 
 @pytest.mark.parametrize(("table", "key", "cls"), ENTRIES)
-def test_every_entry_becomes_its_error(
-    table: ErrorTable, key: Code | tuple[Code, str], cls: type[LanceNamespaceError]
+def test_entries_are_errors(
+    table: errors.ErrorTable, key: errors.Code | tuple[errors.Code, str], cls: type[err.LanceNamespaceError]
 ) -> None:
     code, where = key if isinstance(key, tuple) else (key, "some_operation")
     subject = KINDS.get(where, TABLE)
     operation = "some_operation" if where in KINDS else where
-    error = error_for(Failure(code, message="it says why"), subject, operation, table)
-    assert type(error) is cls
-    assert str(error).startswith(WORDS[cls])
+    error = errors.error_for(errors.Failure(code, message="it says why"), subject, operation, table)
+    assert type(error) is cls and str(error).startswith(WORDS[cls])
     assert str(error).endswith(f"({operation}: it says why)")
 
 
@@ -233,43 +152,57 @@ def test_no_entry_is_left_out_here(name: str) -> None:
 
 
 def test_every_error_of_a_table_has_words() -> None:
-    assert {f"{phrase}: " for phrase in PHRASES.values()} == set(WORDS.values())
+    assert {f"{phrase}: " for phrase in errors.PHRASES.values()} == set(WORDS.values())
     for table, _ in TABLES.values():
         # Our own subclasses begin with the words of their class of the spec.
-        assert all(set(PHRASES) & set(cls.__mro__) for cls in table.values())
+        assert all(set(errors.PHRASES) & set(cls.__mro__) for cls in table.values())
 
 
 def test_the_first_code_that_is_known_decides() -> None:
-    table: ErrorTable = {"NoSuchTable": TableNotFoundError, 404: NamespaceNotFoundError, 500: InternalError}
-    assert error_class(Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is TableNotFoundError
-    assert error_class(Failure(404, "NoSuchTable", message=""), TABLE, "op", table) is NamespaceNotFoundError
-    assert error_class(Failure("Unheard", 404, message=""), TABLE, "op", table) is NamespaceNotFoundError
+    table: errors.ErrorTable = {
+        "NoSuchTable": err.TableNotFoundError,
+        404: err.NamespaceNotFoundError,
+        500: err.InternalError,
+    }
+    assert (
+        errors.error_class(errors.Failure("NoSuchTable", 404, message=""), TABLE, "op", table) is err.TableNotFoundError
+    )
+    assert (
+        errors.error_class(errors.Failure(404, "NoSuchTable", message=""), TABLE, "op", table)
+        is err.NamespaceNotFoundError
+    )
+    assert (
+        errors.error_class(errors.Failure("Unheard", 404, message=""), TABLE, "op", table) is err.NamespaceNotFoundError
+    )
 
 
 def test_error_table_prefers_operation_then_kind_then_code() -> None:
-    bare: ErrorTable = {409: InternalError}
-    kind: ErrorTable = {**bare, (409, "table"): TableAlreadyExistsError}
-    operation: ErrorTable = {**kind, (409, "commit"): ConcurrentModificationError}
-    conflict = Failure(409, message="")
-    assert error_class(conflict, TABLE, "commit", operation) is ConcurrentModificationError
-    assert error_class(conflict, TABLE, "declare", operation) is TableAlreadyExistsError
-    assert error_class(conflict, TABLE, "commit", kind) is TableAlreadyExistsError
-    assert error_class(conflict, NAMESPACE, "declare", operation) is InternalError
+    bare: errors.ErrorTable = {409: err.InternalError}
+    kind: errors.ErrorTable = {**bare, (409, "table"): err.TableAlreadyExistsError}
+    operation: errors.ErrorTable = {**kind, (409, "commit"): err.ConcurrentModificationError}
+    conflict = errors.Failure(409, message="")
+    assert errors.error_class(conflict, TABLE, "commit", operation) is err.ConcurrentModificationError
+    assert errors.error_class(conflict, TABLE, "declare", operation) is err.TableAlreadyExistsError
+    assert errors.error_class(conflict, TABLE, "commit", kind) is err.TableAlreadyExistsError
+    assert errors.error_class(conflict, NAMESPACE, "declare", operation) is err.InternalError
 
 
 def test_a_specific_code_comes_before_a_vague_one_with_its_operation() -> None:
-    table: ErrorTable = {"Gone": TableNotFoundError, (404, "describe_table"): NamespaceNotFoundError}
-    assert error_class(Failure("Gone", 404, message=""), TABLE, "describe_table", table) is TableNotFoundError
+    table: errors.ErrorTable = {"Gone": err.TableNotFoundError, (404, "describe_table"): err.NamespaceNotFoundError}
+    assert (
+        errors.error_class(errors.Failure("Gone", 404, message=""), TABLE, "describe_table", table)
+        is err.TableNotFoundError
+    )
 
 
 @given(st.one_of(st.integers(100, 999), st.text()), st.sampled_from([TABLE, NAMESPACE]), st.text())
-def test_what_is_in_no_table_is_internal(code: Code, subject: Id, operation: str) -> None:
-    error = error_for(Failure(code, message="m"), subject, operation, {})
-    assert type(error) is InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
+def test_what_is_in_no_table_is_internal(code: errors.Code, subject: Id, operation: str) -> None:
+    error = errors.error_for(errors.Failure(code, message="m"), subject, operation, {})
+    assert type(error) is err.InternalError and str(error) == f"Internal error: {subject} ({operation}: m)"
 
 
 def test_a_failure_without_codes_is_internal() -> None:
-    assert error_class(Failure(message=""), TABLE, "op", HTTP_ERRORS) is InternalError
+    assert errors.error_class(errors.Failure(message=""), TABLE, "op", errors.HTTP_ERRORS) is err.InternalError
 
 
 @pytest.mark.parametrize(
@@ -285,15 +218,15 @@ def test_a_failure_without_codes_is_internal() -> None:
         (TableId(["a\nb\x1b", "é"]), 403, "Permission denied: a\\nb\\x1b$\\xe9 (op: gone)"),
     ],
 )
-def test_an_error_names_what_is_missing(subject: Id, code: Code, text: str) -> None:
-    assert str(error_for(Failure(code, message="gone"), subject, "op", ERRORS)) == text
+def test_an_error_names_what_is_missing(subject: Id, code: errors.Code, text: str) -> None:
+    assert str(errors.error_for(errors.Failure(code, message="gone"), subject, "op", ERRORS)) == text
 
 
 def test_an_error_shows_the_number_of_attempts() -> None:
-    failure = Failure(503, message="down")
-    assert "attempts" not in str(error_for(failure, TABLE, "op", HTTP_ERRORS))
+    failure = errors.Failure(503, message="down")
+    assert "attempts" not in str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS))
     failure.attempts = 4
-    assert str(error_for(failure, TABLE, "op", HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
+    assert str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
 
 
 @pytest.mark.parametrize(
@@ -316,34 +249,34 @@ def test_an_error_shows_the_number_of_attempts() -> None:
     ],
 )
 def test_an_error_says_once_what_a_lance_server_says(message: str, text: str) -> None:
-    error = error_for(Failure(403, message=f"HTTP 403: {message}"), TABLE, "op", HTTP_ERRORS)
+    error = errors.error_for(errors.Failure(403, message=f"HTTP 403: {message}"), TABLE, "op", errors.HTTP_ERRORS)
     assert str(error) == f"Permission denied: prod$orders (op: {text})"
 
 
 def test_another_format_is_an_invalid_input_with_the_code_of_one() -> None:
-    assert issubclass(NotALanceTableError, InvalidInputError)
-    assert NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
+    assert issubclass(errors.NotALanceTableError, err.InvalidInputError)
+    assert errors.NotALanceTableError("x").code == spec.ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("name", LANCE)
 async def test_what_pylance_raises_is_raised_again_with_its_subject(name: str) -> None:
-    cls: type[LanceNamespaceError] = getattr(spec, name)
-    subject = "prod" if cls is NamespaceNotFoundError else "prod$orders"
+    cls: type[err.LanceNamespaceError] = getattr(spec, name)
+    subject = "prod" if cls is err.NamespaceNotFoundError else "prod$orders"
     assert await _raised(lambda: cls("pylance says why")) == (cls, f"{WORDS[cls]}{subject} (op: pylance says why)")
 
 
 @pytest.mark.parametrize(
     ("make", "cls"),
     [
-        (lambda: NotImplementedError("m"), UnsupportedOperationError),
-        (lambda: OSError("m"), InternalError),
-        (lambda: ValueError("m"), InternalError),
-        (lambda: RuntimeError("m"), InternalError),
-        (lambda: OSError("m: error sending request"), ServiceUnavailableError),
-        (lambda: InternalError("m: error sending request"), ServiceUnavailableError),
+        (lambda: NotImplementedError("m"), err.UnsupportedOperationError),
+        (lambda: OSError("m"), err.InternalError),
+        (lambda: ValueError("m"), err.InternalError),
+        (lambda: RuntimeError("m"), err.InternalError),
+        (lambda: OSError("m: error sending request"), err.ServiceUnavailableError),
+        (lambda: err.InternalError("m: error sending request"), err.ServiceUnavailableError),
     ],
 )
-async def test_pylance_raises_builtin_errors_too(make: Callable[[], Exception], cls: type[LanceNamespaceError]) -> None:
+async def test_builtin_errors_of_pylance(make: Callable[[], Exception], cls: type[err.LanceNamespaceError]) -> None:
     assert await _raised(make) == (cls, f"{WORDS[cls]}prod$orders (op: {make()})")
 
 
@@ -352,65 +285,58 @@ async def test_where_pylance_made_an_error_is_not_shown() -> None:
     assert (await _raised(lambda: OSError(text)))[1].endswith("(op: Commit failed: no)")
 
 
-async def _raised(make: Callable[[], Exception]) -> tuple[type[LanceNamespaceError], str]:
+async def _raised(make: Callable[[], Exception]) -> tuple[type[err.LanceNamespaceError], str]:
     def work() -> None:
         raise make()
 
     transport = LanceTransport(Caller(Policy(max_retries=0), LANCE_ERRORS))
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await transport.call(work, subject=TABLE, operation="op")
-    assert failure_of(raised.value) is not None
+    assert errors.failure_of(raised.value) is not None
     return raised.type, str(raised.value)
 
 
 @pytest.mark.parametrize("code", spec.ErrorCode)
 def test_each_error_has_an_http_status(code: spec.ErrorCode) -> None:
     error = spec.from_error_code(code, "m")
-    status = http_status(error)
+    status = errors.http_status(error)
     assert 400 <= status <= 503
     # Retries of clients depend on these.
-    assert (status == 429) == isinstance(error, ThrottlingError)
-    assert (status == 503) == isinstance(error, ServiceUnavailableError)
+    assert (status == 429) == isinstance(error, err.ThrottlingError)
+    assert (status == 503) == isinstance(error, err.ServiceUnavailableError)
     assert (status == 404) == code.name.endswith("NOT_FOUND")
 
 
-def test_an_error_of_this_package_has_the_status_of_its_code() -> None:
-    assert http_status(NotALanceTableError("m")) == http_status(InvalidInputError("m")) == 400
-
-
-def test_what_a_server_says_is_cut() -> None:
-    failure = Failure(500, message="x" * 5000)
+def test_texts_of_errors_are_short() -> None:
+    assert errors.http_status(errors.NotALanceTableError("m")) == errors.http_status(err.InvalidInputError("m")) == 400
+    failure = errors.Failure(500, message="x" * 5000)
     assert failure.message == "x" * 1000 + "..."
     failure.attempts = 3
-    text = str(error_for(failure, TABLE, "describe_table", HTTP_ERRORS))
+    text = str(errors.error_for(failure, TABLE, "describe_table", errors.HTTP_ERRORS))
     assert text.endswith("...; 3 attempts)") and len(text) < 1100
-
-
-def test_properties_are_shown_without_credentials() -> None:
     shown = {"owner": "me", "tokens": "***", "fs.s3a.access.KEY": "***", "sas": "***", "db.Password": "***"}
     properties = {"owner": "me", "tokens": "1", "fs.s3a.access.KEY": "2", "sas": "3", "db.Password": "4"}
     assert mask({**properties, "url": "jdbc:x://u:p@host/db?a=b"}) == {**shown, "url": "jdbc:x://***@host/db?***"}
 
 
 def test_an_error_keeps_its_failure_in_another_process() -> None:
-    failure = Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
+    failure = errors.Failure(503, "busy", message="no", retry_after=2.0, delivered=False)
     failure.attempts = 3
-    error = pickle.loads(pickle.dumps(error_for(failure, TABLE, "op", HTTP_ERRORS)))
-    again = failure_of(error)
-    assert isinstance(error, ServiceUnavailableError) and again is not None
+    error = pickle.loads(pickle.dumps(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS)))
+    again = errors.failure_of(error)
+    assert isinstance(error, err.ServiceUnavailableError) and again is not None
     assert (again.codes, str(again), vars(again)) == (failure.codes, str(failure), vars(failure))
 
 
 def test_how_long_to_wait_comes_from_the_first_error_that_has_it() -> None:
-    first = error_for(Failure(503, message="no", retry_after=2.0), TABLE, "op", HTTP_ERRORS)
-    again = ServiceUnavailableError("again")
+    first = errors.error_for(errors.Failure(503, message="no", retry_after=2.0), TABLE, "op", errors.HTTP_ERRORS)
+    again = err.ServiceUnavailableError("again")
     again.__cause__ = first
-    assert retry_after(again) == 2.0 and failure_of(again) is None
-    assert retry_after(ServiceUnavailableError("unsent")) is None
+    assert errors.retry_after(again) == 2.0 and errors.failure_of(again) is None
+    assert errors.retry_after(err.ServiceUnavailableError("unsent")) is None
 
 
 EVIL = "gone\r\n2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07\x85\u2028\u202e\x00 end"
-
 ESCAPED = r"gone 2026-01-01 ERROR root: all is lost\x1b[2J\x1b]0;title\x07 \u202e\x00 end"
 
 
@@ -431,17 +357,14 @@ SERVERS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Callable[[st
 
 
 @pytest.mark.parametrize("impl", SERVERS)
-async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
-    impl: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_codes_and_messages_are_shown_on_one_line(impl: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lance_ns_async")
     start, body, id = SERVERS[impl]
     calls: list[Call] = []
     with start() as server:
         server.fail(500, body=body(EVIL), times=None, match="/t$|/main.a.t|/tables/t|snapshots")
-        properties = getattr(server, "properties", {"endpoint": server.url})
-        async with AsyncNamespace.connect(impl, properties) as ns:
-            with ns.observe(calls.append), pytest.raises(LanceNamespaceError) as raised:
+        async with AsyncNamespace.connect(impl, getattr(server, "properties", {"endpoint": server.url})) as ns:
+            with ns.observe(calls.append), pytest.raises(err.LanceNamespaceError) as raised:
                 await ns.describe_table(DescribeTableRequest(id=id))
     assert ESCAPED in str(raised.value)
     texts = [str(raised.value), *(call.outcome for call in calls), *(record.getMessage() for record in caplog.records)]
@@ -452,29 +375,25 @@ async def test_codes_and_messages_of_a_server_are_shown_on_one_line(
 async def test_names_with_control_characters_are_shown_escaped() -> None:
     with FakeUnity() as server:
         async with AsyncNamespace.connect("unity", server.properties) as ns:
-            with pytest.raises(LanceNamespaceError, match="does not allow the name") as raised:
+            with pytest.raises(err.LanceNamespaceError, match="does not allow the name") as raised:
                 await ns.declare_table(DeclareTableRequest(id=["main", "a", "t\x1b[2J\nx"], location="s3://b/t"))
     assert str(raised.value).isprintable() and r"t\x1b[2J x" in str(raised.value)
 
 
-def test_a_failure_of_any_wire_holds_one_line() -> None:
-    failure = Failure(EVIL, 500, message=EVIL)
+def test_errors_are_on_one_line() -> None:
+    failure = errors.Failure(EVIL, 500, message=EVIL)
     assert failure.codes == (f"{ESCAPED[:100]}...", 500) or failure.codes == (ESCAPED, 500)
     assert failure.message == str(failure) == ESCAPED
-    assert ESCAPED in str(not_lance(TableId(["t"]), EVIL))
-
-
-def test_an_error_says_all_that_it_says_on_one_line() -> None:
-    error = InternalError(f"Internal error: {EVIL}")
+    assert ESCAPED in str(errors.not_lance(TableId(["t"]), EVIL))
+    error = err.InternalError(f"Internal error: {EVIL}")
     error.add_note(EVIL)
-    reduce_to_lines(error)
-    assert str(error) == f"Internal error: {ESCAPED}"
-    assert error.__notes__ == [ESCAPED]
+    errors.reduce_to_lines(error)
+    assert str(error) == f"Internal error: {ESCAPED}" and error.__notes__ == [ESCAPED]
 
 
 @given(st.text())
 def test_one_line_is_printable_and_leaves_what_is(text: str) -> None:
-    shown = one_line(text)
+    shown = errors.one_line(text)
     assert shown.isprintable()
     assert shown == text or not text.isprintable()
-    assert one_line(shown) == shown
+    assert errors.one_line(shown) == shown

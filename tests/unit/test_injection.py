@@ -18,41 +18,16 @@ from tests.faults.operations import connect_by_proxy, declare, describe, list_ta
 PLAIN = "t0"
 
 WICKED = [
-    "..",
-    "../../admin",
-    "/admin",
-    "//evil.example.com/x",
-    "http://evil.example.com/x",
-    "a/b",
-    "a\\b",
-    "a?x=1",
-    "a&max_results=1",
-    "a#b",
-    "a;b=c",
-    "a b",
-    "a HTTP/1.1\r\nX-Injected: 1\r\n\r\n",
-    "a\r\nX-Injected: 1",
-    "a\nX-Injected: 1",
-    "a\rX-Injected: 1",
-    "a\0b",
-    "%2e%2e%2fadmin",
-    "%0d%0aX-Injected:%201",
-    "%",
-    "\x1f",
-    "é\u2028",
-    "*",
-    "a|b",
-    "'; drop table t; --",
-    '","Name":"b',
-    "{}",
-    "${jndi:x}",
+    *("..", "../../admin", "/admin", "//evil.example.com/x", "http://evil.example.com/x", "a/b", "a\\b", "a?x=1"),
+    *("a&max_results=1", "a#b", "a;b=c", "a b", "a HTTP/1.1\r\nX-Injected: 1\r\n\r\n", "a\r\nX-Injected: 1"),
+    *("a\nX-Injected: 1", "a\rX-Injected: 1", "a\0b", "%2e%2e%2fadmin", "%0d%0aX-Injected:%201", "%", "\x1f"),
+    *("é\u2028", "*", "a|b", "'; drop table t; --", '","Name":"b', "{}", "${jndi:x}"),
 ]
 
 
 def form(request: bytes) -> tuple[object, ...]:
     """Returns the parts of a request that are not names: method, depth of the path, keys, names of headers."""
-    head = request.partition(b"\r\n\r\n")[0].decode("ascii")
-    first, *lines = head.split("\r\n")
+    first, *lines = request.partition(b"\r\n\r\n")[0].decode("ascii").split("\r\n")
     method, target, version = first.split(" ")
     path, _, query = target.partition("?")
     assert re.fullmatch(r"[!-~]+", target) and "#" not in target

@@ -18,7 +18,6 @@ from tests.fakes.sockets import Said, Server, http
 from tests.fakes.thrift import sasl_message
 
 SECRET = "hush-hush-7"
-
 SECRETS: Mapping[str, Mapping[str, str]] = {
     "dir": {},
     "glue": {"secret_access_key": SECRET},
@@ -30,7 +29,6 @@ SECRETS: Mapping[str, Mapping[str, str]] = {
     "rest": {"header.x-api-key": SECRET},
     "unity": {"auth_token": SECRET},
 }
-
 WRONG: Mapping[str, Mapping[str, str]] = {
     "unknown": {"unknown": SECRET},
     "invalid": {"max_in_flight": SECRET},
@@ -87,23 +85,14 @@ def test_a_text_in_place_of_properties_is_not_shown(connect: str) -> None:
 
 
 VENDED = {"s3.secret-access-key": SECRET, "aws_secret_access_key": SECRET, "secret_access_key": SECRET}
-
 PRINT = f"{sys.executable} -c \"print('{SECRET}')\""
-
 QUOTE_ARGUMENTS = f"{sys.executable} -c \"import sys; sys.exit(' '.join(sys.argv))\" {SECRET}-of-a-command"
-
+GLUE = {"region": "eu-central-1", "access_key_id": "k", "secret_access_key": SECRET}
+ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/r", "assume_role_external_id": SECRET}
+SIGNED = {"sigv4-enabled": "true", "signing-region": "eu-central-1", "access-key-id": "k"}
 SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "glue": (
-        "glue",
-        {"region": "eu-central-1", "access_key_id": "k", "secret_access_key": SECRET, "session_token": SECRET},
-    ),
-    "glue-role": (
-        "glue",
-        {
-            **{"region": "eu-central-1", "access_key_id": "k", "secret_access_key": SECRET},
-            **{"assume_role_arn": "arn:aws:iam::123456789012:role/r", "assume_role_external_id": SECRET},
-        },
-    ),
+    "glue": ("glue", {**GLUE, "session_token": SECRET}),
+    "glue-role": ("glue", {**GLUE, **ROLE}),
     "hive3": ("hive3", {"auth": "plain", "user": "u", "password": SECRET}),
     "iceberg-token": ("iceberg", {"auth_token": SECRET}),
     "iceberg-client": ("iceberg", {"credential": f"id:{SECRET}"}),
@@ -113,19 +102,14 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "iceberg-command-fails": ("iceberg", {"auth_command": QUOTE_ARGUMENTS}),
     "iceberg-signed": (
         "iceberg",
-        {
-            **{"rest.sigv4-enabled": "true", "rest.signing-region": "eu-central-1", "rest.access-key-id": "k"},
-            **{"rest.secret-access-key": SECRET, "rest.session-token": SECRET},
-        },
+        {f"rest.{key}": it for key, it in {**SIGNED, "secret-access-key": SECRET, "session-token": SECRET}.items()},
     ),
     "lakekeeper": ("lakekeeper", {"auth_token": SECRET, "warehouse": "w"}),
     "polaris": ("polaris", {"credential": f"id:{SECRET}"}),
     "rest": ("rest", {"header.x-api-key": SECRET}),
     "unity": ("unity", {"auth_token": SECRET, "catalog": "c"}),
 }
-
 JUNK = json.dumps({"access_token": SECRET, "config": VENDED, "storage_options": VENDED, "location": 7, "metadata": 7})
-
 RESPONSES: Mapping[str, Said] = {
     "401": http(401, json.dumps({"error": {"message": SECRET, "type": "x", "code": 401}})),
     "403": http(403, f"no {SECRET}"),

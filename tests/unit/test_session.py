@@ -19,10 +19,7 @@ from tests.support.operations import OPERATIONS
 from tests.unit.gateway.test_server import outcome, steps
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 ID = ["db", "t"]
-
 OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[object]]] = {
     "aclose": lambda ns: ns.aclose(),
     "__aenter__": lambda ns: ns.__aenter__(),
@@ -108,8 +105,7 @@ def test_all_public_coroutines_are_tried_in_another_loop() -> None:
 def test_a_method_names_the_remedy_in_another_loop(server: FakeIceberg, name: str) -> None:
     message = asyncio.run(catch_message(used(server), name))
     assert "first used in another event loop, which has ended" in message
-    assert "or use a Namespace" in message
-    assert not server.requests
+    assert "or use a Namespace" in message and not server.requests
 
 
 def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIceberg) -> None:
@@ -132,8 +128,7 @@ async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
         assert await ns.exists(ID)
         for name in ("exists", "iter_tables"):
-            message = await anyio.to_thread.run_sync(asyncio.run, catch_message(ns, name))
-            assert "another event loop;" in message
+            assert "another event loop;" in (await anyio.to_thread.run_sync(asyncio.run, catch_message(ns, name)))
         assert await ns.exists(ID)
 
 

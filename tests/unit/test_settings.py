@@ -19,21 +19,11 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.settings import HttpSettings, Settings
 
 pytestmark = pytest.mark.floors
-
-
 URL = "http://127.0.0.1:8181"
 SECRET = "hush-hush-4711"
-
 DURATIONS = [
-    ("10", 10.0),
-    ("10s", 10.0),
-    ("0.5s", 0.5),
-    ("500ms", 0.5),
-    ("2m", 120.0),
-    ("1.5h", 5400.0),
-    (" 3 s ", 3.0),
-    ("007", 7.0),
-    ("0.25", 0.25),
+    *(("10", 10.0), ("10s", 10.0), ("0.5s", 0.5), ("500ms", 0.5), ("2m", 120.0), ("1.5h", 5400.0), (" 3 s ", 3.0)),
+    *(("007", 7.0), ("0.25", 0.25)),
 ]
 
 
@@ -125,28 +115,17 @@ def test_the_policy_is_what_the_properties_say() -> None:
     st.booleans(),
     st.data(),
 )
-def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
-    name: str, prefixed: bool, data: st.DataObject
-) -> None:
+def test_spellings_of_a_key(name: str, prefixed: bool, data: st.DataObject) -> None:
     parts = name.split("_")
     seams = [data.draw(st.sampled_from("_-.")) for _ in parts[1:]]
     key = parts[0] + "".join(seam + part for seam, part in zip(seams, parts[1:], strict=True))
     texts: dict[str, Any] = {
-        "endpoint": URL,
-        "proxy": URL,
-        "oauth2_server_uri": URL,
-        "managed_by": "impl",
-        "adaptive": "false",
-        "gc_enabled": "true",
-        "unique_locations": "true",
-        "allow_aliases": "true",
-        "vend_credentials": "true",
-        "rest_sigv4_enabled": "true",
-        "sts_endpoint": URL,
+        **dict.fromkeys(("endpoint", "proxy", "oauth2_server_uri", "sts_endpoint"), URL),
+        **dict.fromkeys(("gc_enabled", "unique_locations", "allow_aliases"), "true"),
+        **dict.fromkeys(("vend_credentials", "rest_sigv4_enabled"), "true"),
+        **dict.fromkeys(("subject_token_type", "requested_token_type"), "jwt"),
+        **{"managed_by": "impl", "adaptive": "false", "token": lambda: "a token"},
         "assume_role_arn": "arn:aws:iam::123456789012:role/reader",
-        "subject_token_type": "jwt",
-        "requested_token_type": "jwt",
-        "token": lambda: "a token",
     }
     text = texts.get(name, "1025")
     usual = {"endpoint": URL}
@@ -160,8 +139,7 @@ def test_a_key_may_be_spelled_with_dashes_dots_and_the_backends_name(
     if name == "auth_command_timeout":
         usual["auth_command"] = "program"
     usual.pop(name, None)
-    settings = IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text})
-    assert name in settings.model_fields_set
+    assert name in IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text}).model_fields_set
 
 
 @given(st.dictionaries(st.text(string.ascii_letters + string.digits + "._-", min_size=1), st.text()))
@@ -197,21 +175,12 @@ def test_an_unknown_key_is_named_with_the_nearest_known(key: str, hint: str) -> 
 
 
 def test_all_problems_are_reported_together() -> None:
-    message = refused(
-        {
-            "iceberg.max_retires": "1",
-            "max_retries": "many",
-            "max-in-flight": "0",
-            "read_timeout": "soon",
-            "backoff_max": "-1",
-            "max_response_bytes": "12",
-        }
-    )
+    numbers = {"iceberg.max_retires": "1", "max_retries": "many", "max-in-flight": "0", "max_response_bytes": "12"}
+    message = refused({**numbers, "read_timeout": "soon", "backoff_max": "-1"})
     assert message.startswith("iceberg properties: iceberg.max_retires: unknown, did you mean max_retries?; ")
     for name in ("max_retries: ", "max_in_flight: ", "read_timeout: ", "backoff_max: ", "max_response_bytes: "):
         assert f"; {name}" in message
-    assert "endpoint: Field required" in message
-    assert "\n" not in message
+    assert "endpoint: Field required" in message and "\n" not in message
 
 
 def test_a_key_given_twice_must_say_the_same() -> None:
@@ -223,18 +192,8 @@ def test_a_key_given_twice_must_say_the_same() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "localhost:8181",
-        "ftp://host",
-        "http://",
-        "https:///v1",
-        "http://a host",
-        "//host",
-        "http://host:port",
-        "http://host:65536",
-        "http://[::1",
-        "http://host/path#part",
-        "http://host\n",
+        *("", "localhost:8181", "ftp://host", "http://", "https:///v1", "http://a host", "//host"),
+        *("http://host:port", "http://host:65536", "http://[::1", "http://host/path#part", "http://host\n"),
     ],
 )
 def test_an_endpoint_is_a_url(text: str) -> None:
@@ -269,9 +228,7 @@ def test_a_header_has_a_name_that_can_be_sent(name: str) -> None:
 @pytest.mark.parametrize(
     ("credential", "client"),
     [
-        ("id:secret", ("id", "secret")),
-        ("secret", ("", "secret")),
-        ("id:se:cr:et", ("id", "se:cr:et")),
+        *(("id:secret", ("id", "secret")), ("secret", ("", "secret")), ("id:se:cr:et", ("id", "se:cr:et"))),
         (":s", ("", "s")),
     ],
 )
@@ -285,14 +242,9 @@ def test_a_value_is_a_string(value: Any) -> None:
     assert refused({"root": value}, DirSettings) == "dir properties: root: Input should be a valid string"
 
 
-SECRET_KEYS = [
-    "auth_token",
-    "auth_command",
-    "credential",
-    "subject_token",
-    "storage.aws_secret_access_key",
-    "header.Authorization",
-]
+SECRET_KEYS = """
+    auth_token auth_command credential subject_token storage.aws_secret_access_key header.Authorization
+""".split()
 
 
 @pytest.mark.parametrize("key", [*SECRET_KEYS, "proxy"])

@@ -22,8 +22,6 @@ from tests.documentation.pages import Page
 from tests.support import operations
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 RELEASES = [f"0.{minor}.{patch}" for minor in range(10, 16) for patch in (0, 1, 9)] + ["1.0.0"]
 
 
@@ -40,12 +38,9 @@ def admitted(package: str) -> SpecifierSet:
     return result.specifier
 
 
-def test_we_admit_the_releases_that_pylance_admits() -> None:
+def test_releases_are_those_of_pylance() -> None:
     ours, theirs = admitted("lance-ns-async"), admitted("pylance")
     assert [it for it in RELEASES if it in ours] == [it for it in RELEASES if it in theirs]
-
-
-def test_the_specs_two_packages_are_of_one_release() -> None:
     assert version("lance-namespace") == version("lance-namespace-urllib3-client")
     assert Version(version("lance-namespace")) >= Version("0.13")
 
@@ -54,13 +49,9 @@ class FromRust(dict[str, Any]):
     """A request in the form in which Lance's Rust side passes it: it may be newer than the installed models."""
 
 
-def test_what_lance_says_beyond_the_installed_spec_is_let_pass(ns: DirNamespace) -> None:
+def test_what_lance_says_is_let_pass_and_what_users_say_is_not(ns: DirNamespace) -> None:
     declared = ns.declare_table(FromRust(id=["a", "t"], of_a_later_spec={"some": 1}))
-    described = ns.describe_table(FromRust(id=["a", "t"], of_a_later_spec=True))
-    assert described.location == declared.location
-
-
-def test_what_users_say_beyond_the_installed_spec_is_reported(ns: DirNamespace) -> None:
+    assert ns.describe_table(FromRust(id=["a", "t"], of_a_later_spec=True)).location == declared.location
     with pytest.raises(InvalidInputError, match="DescribeTableRequest: of_a_later_spec: unknown"):
         ns.describe_table({"id": ["a", "t"], "of_a_later_spec": True})
 
@@ -90,8 +81,7 @@ def test_each_operation_is_served_by_glue_or_another_catalog_or_needs_a_server()
     assert len(operations.OPERATIONS) == 54
     servers = {row.operation: {impl for impl, why in row.reasons.items() if why is None} for row in operations.rows()}
     assert {operation for operation, impls in servers.items() if impls == {"rest"}} == set(REASONS)
-    assert all(servers.values())
-    assert all(hasattr(AsyncNamespace, name) for name in operations.OPERATIONS)
+    assert all(servers.values()) and all(hasattr(AsyncNamespace, name) for name in operations.OPERATIONS)
 
 
 @pytest.mark.parametrize("operation", REASONS)

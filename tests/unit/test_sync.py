@@ -21,14 +21,8 @@ from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, TableId
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 SECRET = "hush-hush-4711"
-
-
 TABLE = DescribeTableRequest(id=["db", "t"])
-
-
 LOCATION = "s3://bucket/db/t.lance"
 
 
@@ -53,13 +47,10 @@ def assert_no_loop() -> None:
 @pytest.mark.parametrize(
     ("operation", "request_"),
     [
-        ("list_namespaces", {"id": []}),
-        ("list_namespaces", {}),
-        ("describe_namespace", {"id": ["db"]}),
+        *(("list_namespaces", {"id": []}), ("list_namespaces", {}), ("describe_namespace", {"id": ["db"]})),
         ("create_namespace", {"id": ["new"], "mode": "ExistOk", "properties": {"a": "b"}}),
         ("drop_namespace", {"id": ["gone"], "mode": "Skip", "behavior": "Restrict"}),
-        ("namespace_exists", {"id": ["db"]}),
-        ("list_tables", {"id": ["db"], "limit": 1}),
+        *(("namespace_exists", {"id": ["db"]}), ("list_tables", {"id": ["db"], "limit": 1})),
         ("list_all_tables", {"id": []}),
         ("describe_table", {"id": ["db", "t"], "vend_credentials": True}),
         ("describe_table", {"id": ["db", "t"], "version": None}),
@@ -70,11 +61,8 @@ def assert_no_loop() -> None:
         ("rename_table", {"id": ["db", "t"], "new_table_name": "v"}),
     ],
 )
-def test_a_request_may_be_a_dict_as_lance_sends_it(
-    ns: IcebergNamespace, operation: str, request_: dict[str, Any]
-) -> None:
-    answer = getattr(ns, operation)(DictWithModelDump(request_))
-    assert isinstance(answer, BaseModel)
+def test_a_request_may_be_a_dict(ns: IcebergNamespace, operation: str, request_: dict[str, Any]) -> None:
+    assert isinstance(getattr(ns, operation)(DictWithModelDump(request_)), BaseModel)
 
 
 def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
@@ -86,8 +74,7 @@ def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
 
 
 async def test_it_may_be_called_where_a_loop_runs(ns: IcebergNamespace) -> None:
-    assert asyncio.get_running_loop().is_running()
-    assert ns.describe_table(TABLE).location == LOCATION
+    assert asyncio.get_running_loop().is_running() and ns.describe_table(TABLE).location == LOCATION
     assert list(ns.iter_tables(recursive=True)) == [TableId(["db", "t"]), TableId(["db", "inner", "u"])]
     assert await asyncio.to_thread(ns.exists, ["db", "t"])
 

@@ -29,13 +29,8 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import ask
 
 pytestmark = pytest.mark.floors
-
-
 SECRET = "hush-hush-4711"
-
 TABLE = DescribeTableRequest(id=["db", "t"])
-
-IMPATIENT = Policy(backoff_initial=0.001)
 
 
 class Watcher:
@@ -98,8 +93,10 @@ def server() -> Iterator[FakeIceberg]:
         yield running
 
 
-def connect(server: FakeIceberg, policy: Policy = IMPATIENT, **more: str) -> AsyncNamespace:
-    return AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **more}, policy=policy)
+def connect(server: FakeIceberg, policy: Policy | None = None, **more: str) -> AsyncNamespace:
+    return AsyncNamespace.connect(
+        "iceberg", {"endpoint": server.endpoint, **more}, policy=policy or Policy(backoff_initial=0.001)
+    )
 
 
 async def test_a_call_is_a_span_within_the_callers(server: FakeIceberg, watcher: Watcher) -> None:

@@ -1,4 +1,4 @@
-"""Signing in to catalogs with bearer tokens: by a command, a callable, an identity provider, and by exchange."""
+"""Signing in with bearer tokens: by a command, a callable, a provider, and exchange; and requests signed by SigV4."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import anyio
 import lance_namespace
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError, UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace
 from lance_ns_async.calls.observers import Call
@@ -22,8 +23,12 @@ from lance_ns_async.settings import TokenFunction
 from tests.fakes.http import FakeServer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.sigv4 import FakeSts, Signatures
 from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
+from tests.support.glue import forget_aws
+from tests.support.running import running
 
 TYPE = "urn:ietf:params:oauth:token-type"
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
@@ -56,7 +61,7 @@ class Site:
             yield ns
 
     async def describe(self, ns: AsyncNamespace) -> None:
-        await ns.describe_table(DescribeTableRequest(id=self.id))
+        await ns.describe_table(self.id)
 
 
 def iceberg() -> Site:
@@ -112,8 +117,7 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
                 group.start_soon(site.describe, ns)
         assert runs.read_text() == "xx"
         site.expire()
-        with pytest.raises(UnauthenticatedError) as raised:
-            await site.describe(ns)
+        raised = await catch(err.UnauthenticatedError, site.describe(ns))
         assert runs.read_text() == "xxx"
         shown = f"{ns!r} {raised.value}"
     assert not any(token in shown for token in site.minted)
@@ -122,7 +126,9 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
-        with pytest.raises(UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"):
+        with pytest.raises(
+            err.UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"
+        ):
             await site.describe(ns)
     assert not site.server.requests
 
@@ -172,17 +178,54 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
             await site.describe(ns)
             provider.fail(400, body={"error": "invalid_client"}, match="POST /token")
             site.expire()
-            with pytest.raises(UnauthenticatedError, match="HTTP 400: invalid_client"):
-                await site.describe(ns)
+            await catch(err.UnauthenticatedError, site.describe(ns), "HTTP 400: invalid_client")
         form = provider.requests[0].body.decode()
         assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
         assert all("X-Gateway" not in request.headers for request in provider.requests)
         async with site.connected(**{**ways, "oauth2_server_uri": f"{provider.url}/tokn"}) as ns:
-            with pytest.raises(InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"):
+            with pytest.raises(
+                err.InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"
+            ):
                 await site.describe(ns)
         async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
-            with pytest.raises(LanceNamespaceError, match="is oauth2_server_uri right and the server up"):
-                await site.describe(ns)
+            await catch(err.LanceNamespaceError, site.describe(ns), "is oauth2_server_uri right and the server up")
+
+
+@pytest.mark.parametrize("status", [401, 419])
+@pytest.mark.parametrize("impl", ["iceberg", "polaris"])
+async def test_client_credentials_are_exchanged_once_for_all(
+    impl: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    calls: list[Call] = []
+    server: Any
+    if impl == "iceberg":
+        server = FakeIceberg(client=("me", "hush-hush"), expired_status=status, expires_in=3600)
+        ids = [["a", name] for name in server.add_lance_tables(("a",), 200)]
+    else:
+        server = FakePolaris(credential=("me", "hush-hush"))
+        ids = [["cat", "a", name] for name in server.add_lance_tables("cat", ("a",), 200)]
+
+    def expire_half_way(finished: int, total: int) -> None:
+        if finished == 100:
+            server.expire_tokens()
+
+    with server:
+        options = {"endpoint": server.endpoint, "credential": CREDENTIAL, "scope": "PRINCIPAL_ROLE:ALL", **QUICK}
+        async with AsyncNamespace.connect(impl, {**options, "max_in_flight": "32"}) as ns:
+            with ns.observe(calls.append):
+                assert len((await ns.describe_tables(ids, progress=expire_half_way)).raise_for_errors().tables) == 200
+            shown = f"{ns!r} {ns.namespace_id()} {calls} {caplog.text}"
+            assert "me" in ns.namespace_id() and "hush" not in shown and "Bearer" not in shown
+        assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"] * 2 and calls[0].operation == "fetch_token"
+        assert [call.operation for call in calls].count("fetch_token") == 2
+        assert len(server.requests) <= 200 + 3 + 32
+        async with AsyncNamespace.connect(impl, {**options, "credential": "me:wr0ng"}) as ns:
+            errors = (await ns.describe_tables(ids[:20])).errors.values()
+            assert len(errors) == 20 and all(isinstance(error, err.UnauthenticatedError) for error in errors)
+            assert all("wr0ng" not in str(error) for error in errors)
+            message = "fetch_token: HTTP 401: (invalid_client|unauthorized_client)"
+            await catch(err.UnauthenticatedError, ns.describe_table(ids[0]), message)
 
 
 async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
@@ -191,14 +234,14 @@ async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
         server.add_table(("a",), "t")
         properties = {f"{TYPE}:id_token": subject, "endpoint": server.endpoint, **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            await ns.describe_table(["a", "t"])
             server.expire_tokens()
             async with anyio.create_task_group() as group:
                 for _ in range(64):
-                    group.start_soon(ns.describe_table, DescribeTableRequest(id=["a", "t"]))
+                    group.start_soon(ns.describe_table, {"id": ["a", "t"]})
             server.expire_tokens()
             server.tokens.revoke_refresh_tokens()
-            await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            await ns.describe_table(["a", "t"])
             assert [form["grant_type"] for form in server.tokens.forms] == [
                 EXCHANGE,
                 "refresh_token",
@@ -208,8 +251,8 @@ async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
             server.tokens.subjects.clear()
             server.tokens.revoke_refresh_tokens()
             server.expire_tokens()
-            with pytest.raises(UnauthenticatedError, match="is subject_token still valid") as raised:
-                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            with pytest.raises(err.UnauthenticatedError, match="is subject_token still valid") as raised:
+                await ns.describe_table(["a", "t"])
             assert "hush" not in f"{raised.value} {ns!r}" and "refresh-token-" not in str(raised.value)
         first = {"grant_type": EXCHANGE, "subject_token": subject, "subject_token_type": f"{TYPE}:id_token"}
         assert server.tokens.forms[0] == {**first, "scope": "catalog"}
@@ -220,17 +263,19 @@ async def test_polaris_exchanges_its_own_tokens() -> None:
         server.add_table("cat", ("a",), "t")
         properties = {"endpoint": server.endpoint, "realm": "north", "subject_token": server.token(), **QUICK}
         async with AsyncNamespace.connect("polaris", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+            await ns.describe_table(["cat", "a", "t"])
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
         async with AsyncNamespace.connect("polaris", {**properties, "realm": "south"}) as ns:
-            with pytest.raises(InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right") as raised:
-                await ns.describe_table(DescribeTableRequest(id=["cat", "a", "t"]))
+            with pytest.raises(
+                err.InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right"
+            ) as raised:
+                await ns.describe_table(["cat", "a", "t"])
         assert "oauth2_server_uri" not in str(raised.value)
         # The same server as an Iceberg REST catalog.
         properties = {"endpoint": f"{server.endpoint}/api/catalog", "credential": "root:s3cr3t", **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            with pytest.raises(InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
-                await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+            with pytest.raises(err.InvalidInputError, match=r"realm; is the property header.Polaris-Realm right"):
+                await ns.describe_table(["a", "t"])
 
 
 @pytest.mark.parametrize("path", ["", "/api/2.1/unity-catalog"])
@@ -241,11 +286,11 @@ async def test_unity_exchanges_the_token_of_an_identity_provider(path: str) -> N
         exchange = {"subject_token": "hush-subject", "subject_token_type": "id_token"}
         properties = {"endpoint": f"{server.url}{path}", "catalog": "main", **exchange, **QUICK}
         async with AsyncNamespace.connect("unity", properties) as ns:
-            await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+            await ns.describe_table(["main", "a", "t"])
             server.expire_tokens()
             server.subjects.clear()
-            with pytest.raises(UnauthenticatedError, match=r"Invalid subject token.*is subject_token still valid"):
-                await ns.describe_table(DescribeTableRequest(id=["main", "a", "t"]))
+            with pytest.raises(err.UnauthenticatedError, match=r"Invalid subject token.*is subject_token still valid"):
+                await ns.describe_table(["main", "a", "t"])
         assert server.token_forms[0] == {
             "grant_type": EXCHANGE,
             "subject_token": "hush-subject",
@@ -253,7 +298,7 @@ async def test_unity_exchanges_the_token_of_an_identity_provider(path: str) -> N
             "requested_token_type": f"{TYPE}:access_token",
         }
         message = "credential: give oauth2_server_uri with it"
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(err.InvalidInputError, match=message):
             AsyncNamespace.connect("unity", {"endpoint": server.url, "catalog": "main", "credential": CREDENTIAL})
 
 
@@ -263,8 +308,8 @@ async def test_a_catalog_without_a_token_endpoint_says_what_to_set() -> None:
         async with AsyncNamespace.connect("iceberg", properties) as ns:
             for status in (404, 405):
                 server.fail(status, match="oauth")
-                with pytest.raises(InvalidInputError, match="has oauth2_server_uri to name the token") as raised:
-                    await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+                with pytest.raises(err.InvalidInputError, match="has oauth2_server_uri to name the token") as raised:
+                    await ns.describe_table(["a", "t"])
                 assert "hush" not in str(raised.value)
         # A gateway in front of the catalog may require its header on this call, too.
         assert server.requests[0].headers["X-Gateway"] == "west"
@@ -299,9 +344,9 @@ def test_sync_namespaces_run_commands_in_their_background_loop() -> None:
         server.add_table(("a",), "t")
         command = f"'{sys.executable}' -c 'print(\"sesame-token\")'"
         with IcebergNamespace(endpoint=server.endpoint, auth_command=command) as ns:
-            assert ns.describe_table(DescribeTableRequest(id=["a", "t"])).location
+            assert ns.describe_table(["a", "t"]).location
             with pickle.loads(pickle.dumps(ns)) as copy:
-                assert copy.describe_table(DescribeTableRequest(id=["a", "t"])).location
+                assert copy.describe_table(["a", "t"]).location
 
 
 def test_callables_of_different_principals_have_different_ids() -> None:
@@ -328,6 +373,140 @@ def test_callables_of_different_principals_have_different_ids() -> None:
     ],
 )
 def test_a_callable_that_does_not_fit_is_refused(impl: str, properties: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as raised:
+    with pytest.raises(err.InvalidInputError, match=message) as raised:
         Namespace.connect(impl, properties, token=token_of_a_module)
     assert "hush" not in str(raised.value)
+
+
+KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
+ARN = "arn:aws:iam::123456789012:role/catalog"
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
+
+
+def signing(**options: Any) -> FakePolaris:
+    server = FakePolaris(base="s3://lake", **{"credential": None, "signatures": Signatures(), **options})
+    server.add_namespace("lake", ("a",))
+    server.add_table("lake", ("a",), "t")
+    return server
+
+
+@asynccontextmanager
+async def connect_signing(server: FakePolaris | FakeIceberg, **more: str) -> AsyncIterator[AsyncNamespace]:
+    usual = {
+        "endpoint": server.endpoint,
+        "rest.sigv4-enabled": "true",
+        "rest.signing-region": "eu-central-1",
+        "rest.access-key-id": KEY,
+        "rest.secret-access-key": SECRET,
+        "backoff_initial": "1ms",
+        "backoff_max": "2ms",
+    }
+    impl = "polaris" if isinstance(server, FakePolaris) else "iceberg"
+    async with AsyncNamespace.connect(impl, {**usual, **more}) as ns:
+        yield ns
+
+
+async def describe_signed(ns: AsyncNamespace, *id: str) -> None:
+    await ns.describe_table(list(id or ("lake", "a", "t")))
+
+
+@pytest.mark.parametrize("name", ["plain", "a+b", "é漢字", "a=b&c", "~.-_", "$'()*!"])
+async def test_every_kind_of_request_is_signed(name: str) -> None:
+    with signing(realm="north") as server:
+        async with connect_signing(server, realm="north", **{"header.X-Tenant": " two "}) as ns:
+            await ns.create_namespace(["lake", name], properties={"k": name})
+            assert (await ns.list_namespaces(["lake", name])).namespaces == []
+            await ns.declare_table(["lake", name, f"{name}/t"], location="s3://lake/odd")
+            assert (await ns.list_tables(["lake", name])).tables == [f"{name}/t"]
+            await describe_signed(ns, "lake", name, f"{name}/t")
+            await ns.deregister_table(["lake", name, f"{name}/t"])
+            await ns.drop_namespace(["lake", name])
+        assert server.signatures and len(server.signatures.accepted) == len(server.requests)
+        always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant", "polaris-realm"}
+        assert all(signed >= always for signed in server.signatures.accepted)
+
+
+async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
+    async with running(connect_signing, signing(credential=("me", "s3cret")), credential="me:s3cret") as (server, ns):
+        await describe_signed(ns)
+        server.expire_tokens()
+        await describe_signed(ns)
+        assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
+
+
+async def test_rejected_signatures_and_denials_are_explained() -> None:
+    with signing() as server:
+        async with connect_signing(server, **{"rest.signing-name": "glue"}) as ns:
+            await catch(
+                err.UnauthenticatedError, describe_signed(ns), r"correct service.*rest\.signing-name.*keys right\?"
+            )
+        server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
+        async with connect_signing(server) as ns:
+            await catch(err.PermissionDeniedError, describe_signed(ns), "User: x may not")
+
+
+@pytest.fixture
+def polaris_server() -> Iterator[FakePolaris]:
+    with signing(signatures=Signatures(keys={})) as server:
+        yield server
+
+
+@pytest.fixture
+def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
+    assert polaris_server.signatures
+    own = Signatures("sts", "eu-central-1", must_sign=frozenset({"host", "x-amz-date"}))
+    with FakeSts(own, polaris_server.signatures) as server:
+        yield server
+
+
+async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    role = {
+        "assume_role_arn": ARN,
+        "assume_role_external_id": "lance",
+        "assume_role_timeout_sec": "30m",
+        "sts_endpoint": sts.url,
+    }
+    async with connect_signing(polaris_server, **role) as ns:
+        await describe_signed(ns)
+        await describe_signed(ns)
+    parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
+    assert parameters == {
+        "RoleArn": ARN,
+        "RoleSessionName": "lance-ns-async",
+        "DurationSeconds": "1800",
+        "ExternalId": "lance",
+    }
+    assert len(sts.roles) == 1
+    assert "Credential=ASIAROLE1/" in polaris_server.requests[-1].headers["Authorization"]
+    assert polaris_server.requests[-1].headers["X-Amz-Security-Token"] == "sesame-token-1"
+
+
+async def test_rejected_keys_of_a_role_are_replaced(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
+        await describe_signed(ns)
+        assert polaris_server.signatures
+        polaris_server.signatures.expired.add("ASIAROLE1")
+        await describe_signed(ns)
+    assert len(sts.roles) == 2
+
+
+async def test_iceberg_signs_with_a_role_too() -> None:
+    signatures = Signatures(keys={})
+    own = Signatures("sts", "us-east-1", must_sign=frozenset({"host", "x-amz-date"}))
+    with FakeIceberg(signatures=signatures) as server, FakeSts(own, signatures) as sts:
+        server.add_table(("a",), "t")
+        role = {"assume_role_arn": ARN, "assume_role_region": "us-east-1", "sts_endpoint": sts.url}
+        async with connect_signing(server, **role) as ns:
+            await describe_signed(ns, "a", "t")
+        assert len(sts.roles) == 1 and len(signatures.accepted) == len(server.requests)
+
+
+async def test_a_role_that_cannot_be_assumed_is_an_error(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    sts.fail(403, times=None)
+    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
+        await catch(err.PermissionDeniedError, describe_signed(ns), "assume_role")
+    assert not polaris_server.requests

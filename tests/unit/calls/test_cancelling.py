@@ -1,8 +1,4 @@
-"""Cancellations of all operations at any moment leave nothing behind, and the namespace usable.
-
-All tests run in asyncio's debug mode. Calls are cancelled by their task, a time-out or a scope, or by leaving an
-iterator.
-"""
+"""Cancellations of operations at any moment leave nothing behind; asyncio's debug mode is on."""
 
 from __future__ import annotations
 
@@ -42,23 +38,14 @@ from tests.fakes.unity import FakeUnity
 from tests.support.budget import rounds, with_usual
 
 pytestmark = pytest.mark.long
-
-
 SLOTS = 4
-
 TURN = 5e-5
-
 """Approximate duration of a turn of the loop, in seconds."""
 
 LATENCY = 0.001
-
 POLICY = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002)
-
 HEDGING = Policy(max_in_flight=SLOTS, max_retries=8, backoff_initial=0.001, backoff_max=0.002, hedge_after=LATENCY)
-
 Work = Literal["describe", "bulk", "list", "walk", "stream"]
-
-Way = Literal["task", "timeout", "scope", "aclose", "break"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class Attempt:
     """An operation that is started and cancelled."""
 
     work: Work
-    way: Way
+    way: Literal["task", "timeout", "scope", "aclose", "break"]
     after: int
     """Turns of the loop, or items of an iterator, before the cancellation; the operation may have ended by then."""
 
@@ -105,7 +92,6 @@ attempts = st.lists(
     min_size=1,
     max_size=8,
 )
-
 troubles = st.just(0) | st.integers(1, 6)
 
 
@@ -200,9 +186,7 @@ quick = partial(settings, suppress_health_check=[HealthCheck.too_slow], deadline
 
 @quick(max_examples=rounds(2, 10))
 @given(attempts, troubles, st.booleans())
-def test_nothing_is_left_of_what_was_given_up(
-    place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool
-) -> None:
+def test_abandoned_calls_leave_nothing(place: Place, attempted: Sequence[Attempt], trouble: int, hedging: bool) -> None:
     async def main(loop: Watched) -> None:
         async with place.connected(HEDGING if hedging else POLICY) as ns:
             await _attempted(ns, place, attempted)
@@ -218,9 +202,7 @@ def test_nothing_is_left_of_what_was_given_up(
 
 @quick(max_examples=rounds(2, 5))
 @given(attempts, troubles)
-def test_what_one_gives_up_is_no_loss_to_another_with_the_same_slots(
-    place: Place, attempted: Sequence[Attempt], trouble: int
-) -> None:
+def test_an_abandoned_call_frees_its_slot(place: Place, attempted: Sequence[Attempt], trouble: int) -> None:
     async def main(loop: Watched) -> None:
         async with place.connected() as one, place.connected() as other:
             assert one.session.caller.slots is other.session.caller.slots
@@ -437,10 +419,8 @@ async def test_an_error_shows_the_callers_line_and_the_public_method(tmp_path: P
 @pytest.mark.parametrize(
     "use",
     [
-        lambda ns: ns.describe_table(MISSING),
-        lambda ns: ns.open(MISSING),
-        lambda ns: ns.list_tables(["no", "namespace"]),
-        lambda ns: list(ns.iter_tables(["no", "namespace"])),
+        *(lambda ns: ns.describe_table(MISSING), lambda ns: ns.open(MISSING)),
+        *(lambda ns: ns.list_tables(["no", "namespace"]), lambda ns: list(ns.iter_tables(["no", "namespace"]))),
     ],
 )
 def test_the_sync_namespace_adds_its_own_line_alone(tmp_path: Path, use: Callable[[DirNamespace], Any]) -> None:

@@ -15,7 +15,6 @@ from tests.support.budget import with_usual
 from tests.support.simulation import Run, Server, simulate
 
 SEEDS = range(101, 111)
-
 LATENCY = 0.02
 
 
@@ -37,16 +36,13 @@ def bounds(runs: list[Run], calls: int, ideal: float) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("calls", "cap", "latency", "most", "slower", "extra"),
     [
-        (500, 50, (0.02, 0.02), 256, 1.3, 0.06),
-        (3000, 50, (0.02, 0.02), 256, 1.15, 0.03),
-        (3000, 50, (0.02, 0.02), 64, 1.15, 0.03),
-        (3000, 50, (0.05, 0.05), 256, 1.15, 0.03),
-        (3000, 50, (0.02, 0.06), 256, 1.15, 0.03),
-        (3000, 10, (0.02, 0.02), 256, 1.2, 0.05),
+        *((500, 50, (0.02, 0.02), 256, 1.3, 0.06), (3000, 50, (0.02, 0.02), 256, 1.15, 0.03)),
+        *((3000, 50, (0.02, 0.02), 64, 1.15, 0.03), (3000, 50, (0.05, 0.05), 256, 1.15, 0.03)),
+        *((3000, 50, (0.02, 0.06), 256, 1.15, 0.03), (3000, 10, (0.02, 0.02), 256, 1.2, 0.05)),
         (500, 2, (0.02, 0.02), 256, 1.2, 0.2),
     ],
 )
-def test_a_cap_is_found_and_kept_to(
+def test_a_cap_is_found(
     calls: int, cap: int, latency: tuple[float, float], most: int, slower: float, extra: float
 ) -> None:
     result = runs(calls, Server(cap=lambda now: cap, latency=latency), most)
@@ -67,8 +63,7 @@ def test_a_rate_is_found_and_kept_to(calls: int, rate: int, extra: float) -> Non
 )
 @pytest.mark.parametrize(("calls", "rate"), [(300, 40), (1000, 100), (3000, 40), (3000, 100), (3000, 400), (300, 5)])
 def test_a_rate_limit_without_retry_after_loses_no_call(calls: int, rate: int, most: int, refusal: float) -> None:
-    server = Server(rate=rate, burst=rate, latency=(0.004, 0.006), throttles=True, refusal=refusal)
-    results = runs(calls, server, most)
+    results = runs(calls, Server(rate=rate, burst=rate, latency=(0.004, 0.006), throttles=True, refusal=refusal), most)
     learning = 3.5 * max(rate, 32)
     wall, extra = bounds(results, calls, (calls - rate) / rate)
     assert wall <= 1.1 and extra * calls <= learning + 0.03 * calls
@@ -92,8 +87,7 @@ def test_accidental_throttles_do_not_pace_calls() -> None:
 
 @pytest.mark.parametrize("faults", [0.2, 0.3, 0.4])
 def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: float) -> None:
-    calls = 300
-    results = [runs_with_losses(calls, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
+    results = [runs_with_losses(300, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
     other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
     assert throttled <= 2.5 * other + 5
 
@@ -102,8 +96,7 @@ def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: 
 @pytest.mark.parametrize(("share", "slower"), [(0.1, 1.2), (0.2, 2.5)])
 def test_a_steady_share_of_throttles_is_no_limit(share: float, slower: float, retry_after: float) -> None:
     calls = 5000
-    server = Server(accidents=share, throttles=True, retry_after=retry_after)
-    results = runs(calls, server, attempts=12)
+    results = runs(calls, Server(accidents=share, throttles=True, retry_after=retry_after), attempts=12)
     ideal = calls / (1 - share) / 64 * LATENCY + 3 * retry_after
     assert bounds(results, calls, ideal)[0] <= slower and not any(run.paced for run in results)
     assert median(run.limit for run in results) >= 50
@@ -116,14 +109,11 @@ def test_what_was_learned_among_accidents_does_not_slow_down_who_comes_next(retr
     assert second.seconds <= 1.2 * first.seconds
 
 
-def test_a_cap_is_found_among_many_accidents() -> None:
+def test_caps_are_found_among_accidents() -> None:
     calls = 5000
     result = runs(calls, Server(cap=lambda now: 50, accidents=0.1, throttles=True), attempts=12)
     wall, sent = bounds(result, calls, calls / 0.9 / 50 * LATENCY)
     assert wall <= 1.6 and sent <= 0.2
-
-
-def test_a_catalog_that_never_responds_takes_no_more_memory() -> None:
     limiter = Limiter(256)
     for now in range(10_000):
         limiter.record_refusal(now + LATENCY, limiter.send(now), 0)
@@ -153,8 +143,7 @@ def test_accidents_are_not_taken_for_load() -> None:
 
 def test_a_cap_is_found_among_accidents() -> None:
     calls = 3000
-    result = runs(calls, Server(cap=lambda now: 50, faults=0.0267))
-    wall, sent = bounds(result, calls, calls / 50 * LATENCY)
+    wall, sent = bounds(runs(calls, Server(cap=lambda now: 50, faults=0.0267)), calls, calls / 50 * LATENCY)
     assert wall <= 1.5 and sent <= 0.08
 
 
@@ -193,8 +182,7 @@ def test_what_was_sent_before_a_cut_is_no_second_reason_for_one() -> None:
 def test_the_limit_is_halved_while_nothing_is_accepted() -> None:
     limiter = Limiter(256)
     for now in range(1, 4):
-        sent = [limiter.send(now) for _ in range(3)]
-        for it in sent:
+        for it in [limiter.send(now) for _ in range(3)]:
             limiter.record_refusal(now + LATENCY, it, 0)
     assert limiter.limit == START / 8
 
@@ -248,9 +236,7 @@ NOTES = st.tuples(
 
 
 @given(st.lists(NOTES, max_size=300), st.integers(1, 64))
-def test_whatever_was_told_it_keeps_its_bounds_and_grows_again(
-    notes: list[tuple[str, float, float, int]], most: int
-) -> None:
+def test_bounds_hold_and_it_grows_again(notes: list[tuple[str, float, float, int]], most: int) -> None:
     limiter, now = Limiter(most), 0.0
     for note, later, duration, in_flight in notes:
         now += later
@@ -282,7 +268,6 @@ def test_few_refusals_among_many_answers_lower_nothing() -> None:
 
 
 PROMISE_SEEDS = range(101, 106)
-
 CAUSES = {
     "40 a second": Server(rate=40, burst=40, throttles=True),
     "400 a second": Server(rate=400, burst=400, throttles=True),
@@ -313,8 +298,7 @@ class Watched(Limiter):
 def learned(cause: str, seed: int) -> tuple[Limiter, float]:
     """Returns a limiter that has met a cause of refusals, and the time."""
     limiter = Limiter(256)
-    run = simulate(limiter, 600, CAUSES[cause], seed=seed, attempts=99)
-    return limiter, run.seconds
+    return limiter, simulate(limiter, 600, CAUSES[cause], seed=seed, attempts=99).seconds
 
 
 @pytest.mark.parametrize("refusal", [0.0005, 0.02])
@@ -348,8 +332,7 @@ def test_what_no_longer_holds_is_forgotten_within_some_hundreds_of_responses(cau
 def test_nothing_is_remembered_for_more_than_a_minute(cause: str) -> None:
     limiter, now = learned(cause, 101)
     assert limiter.reason != "free"
-    sent = limiter.send(now + 61)
-    limiter.record_response(now + 61.02, sent, 0)
+    limiter.record_response(now + 61.02, limiter.send(now + 61), 0)
     assert limiter.reason == "free" and limiter.limit >= START
 
 

@@ -1,7 +1,4 @@
-"""The pacer measures the rate that a catalog accepts, and stops when throttling ends.
-
-Catalogs that limit calls per second, like Polaris: no call is lost, and few calls are sent in vain.
-"""
+"""The pacer measures the rate that a catalog accepts; no call is lost, and few are sent in vain."""
 
 from __future__ import annotations
 

@@ -302,7 +302,6 @@ def test_traffic_is_forgotten_with_its_last_user() -> None:
 
 
 TABLES = [TableId([f"t{n}"]) for n in range(20)]
-
 NEW = TableId(["new"])
 
 
@@ -330,8 +329,7 @@ def test_one_call_at_a_time_is_let_through_to_an_open_one() -> None:
     circuit = Circuit(30)
     failing(circuit, first=0, last=31)
     at = 31 + PROBE_INTERVAL
-    assert obstacle(circuit, at) is None
-    assert obstacle(circuit, at + 0.1) is not None
+    assert obstacle(circuit, at) is None and obstacle(circuit, at + 0.1) is not None
     circuit.record_failure(at + 1, "describe_table", NEW, "refused")
     assert obstacle(circuit, at + 1.1) is not None
     # The probe was cancelled, for example, and has no result.

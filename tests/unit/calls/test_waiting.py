@@ -59,10 +59,8 @@ async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
         queued.cancel()
         held.cancel()
         done = await asyncio.gather(held, queued, return_exceptions=True)
-        assert [type(e) for e in done] == [asyncio.CancelledError] * 2
-        assert await call(to, Script()) == 1
-    assert [c.outcome for c in calls] == ["cancelled", "ok"]
-    assert (hold.inside, hold.most) == (0, 1)
+        assert [type(e) for e in done] == [asyncio.CancelledError] * 2 and await call(to, Script()) == 1
+    assert [c.outcome for c in calls] == ["cancelled", "ok"] and (hold.inside, hold.most) == (0, 1)
 
 
 async def test_a_pause_can_be_cancelled() -> None:
@@ -114,9 +112,7 @@ async def test_clients_get_slots_in_turn_and_each_one_in_order() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 6)), max_size=25),
     st.booleans(),
 )
-async def test_slots_are_never_exceeded_nor_lost(
-    slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool
-) -> None:
+async def test_slots_are_never_exceeded(slots: int, calls: Sequence[tuple[int, bool, int]], adaptive: bool) -> None:
     to = caller(Policy(max_in_flight=slots, max_retries=3, backoff_initial=0.0, adaptive=adaptive))
     inside, most = 0, 0
 
@@ -170,8 +166,7 @@ async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
         with pytest.raises(ZeroDivisionError):
             await call(to, fault)
         assert await call(to, Script()) == 1
-    assert raised.value is error
-    assert [c.outcome for c in calls] == ["NotALanceTableError", "failed", "ok"]
+    assert raised.value is error and [c.outcome for c in calls] == ["NotALanceTableError", "failed", "ok"]
 
 
 async def test_observers_are_reported_of_each_attempt_while_they_observe() -> None:
@@ -266,8 +261,7 @@ async def test_one_name_is_worked_on_by_one_at_a_time_in_order() -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(one(number))
-    assert order == list(range(20))
-    assert len(turns) == 0
+    assert order == list(range(20)) and len(turns) == 0
 
 
 async def test_different_names_do_not_wait_for_each_other() -> None:
@@ -305,8 +299,7 @@ async def test_what_fails_ends_its_turn_and_is_no_success() -> None:
     released.set()
     with pytest.raises(ValueError, match="no"):
         await first
-    assert await second is False
-    assert len(turns) == 0
+    assert await second is False and len(turns) == 0
 
 
 @pytest.mark.parametrize("which", ["holder", "waiter"])

@@ -54,18 +54,12 @@ def at(root: Path) -> Sequence[str]:
     return ["-i", "dir", "-p", f"root={root}"]
 
 
-def test_ls_lists_the_tables_of_a_namespace(root: Path) -> None:
+def test_ls_lists_tables_and_namespaces(root: Path) -> None:
     run = Run("ls", "shop", *at(root))
     assert (run.code, sorted(run.lines), run.err) == (0, ["shop$items", "shop$orders"], "")
-
-
-def test_ls_looks_below_and_lists_namespaces(root: Path) -> None:
     assert sorted(Run("ls", "-r", "shop", *at(root)).lines) == ["shop$eu$orders", "shop$items", "shop$orders"]
     assert sorted(Run("ls", "-n", *at(root)).lines) == ["empty", "shop"]
     assert Run("ls", "-n", "-r", "shop", *at(root)).lines == ["shop$eu"]
-
-
-def test_ls_writes_ids_that_it_reads_back(root: Path) -> None:
     listed = Run("ls", *at(root)).lines
     assert listed == ["$v1.2"]
     assert json.loads(Run("describe", listed[0], "-o", "json", *at(root)).out)["id"] == "$v1.2"
@@ -118,8 +112,7 @@ def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
 
 def test_describe_opens_the_dataset_when_asked(root: Path) -> None:
     table = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
-    assert table["version"] == 1
-    assert [field["name"] for field in table["schema"]["fields"]] == ["id"]
+    assert table["version"] == 1 and [field["name"] for field in table["schema"]["fields"]] == ["id"]
     assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
 
 
@@ -127,8 +120,7 @@ def test_secrets_are_hidden_unless_requested(root: Path) -> None:
     secret = ("-p", "storage.token=hunter2", *at(root))
     for args in (["describe", "shop.orders"], ["resolve", "shop.orders", "--no-pin", "-o", "json"]):
         hidden, shown = Run(*args, *secret), Run(*args, "--show-secrets", *secret)
-        assert "hunter2" not in hidden.out + hidden.err
-        assert "hunter2" in shown.out
+        assert "hunter2" not in hidden.out + hidden.err and "hunter2" in shown.out
     assert '"token": "***"' in Run("describe", "shop.orders", *secret).out
 
 
@@ -140,21 +132,14 @@ def test_resolve_takes_ids_and_patterns(root: Path) -> None:
     assert run.err.startswith("resolved 2/2 in ")
 
 
-def test_resolve_reports_what_is_missing_and_gives_the_rest(root: Path) -> None:
+def test_resolve_reports_what_is_missing(root: Path) -> None:
     run = Run("resolve", "shop.orders", "shop.gone", "none.*", "-o", "plain", *at(root))
-    assert run.code == Code.FAILURE
-    assert [line.split("\t")[0] for line in run.lines] == ["shop$orders"]
+    assert run.code == Code.FAILURE and [line.split("\t")[0] for line in run.lines] == ["shop$orders"]
     assert "resolved 1/3 in " in run.err
     assert "shop$gone" in run.err and "none" in run.err
-
-
-def test_resolve_without_pins_takes_tables_nobody_wrote_to(root: Path) -> None:
     assert Run("resolve", "empty.declared", *at(root)).code == Code.FAILURE
     run = Run("resolve", "empty.declared", "--no-pin", *at(root))
     assert (run.code, run.lines[0].split()) == (0, ["id", "location"])
-
-
-def test_resolve_may_end_with_the_first_failure(root: Path) -> None:
     run = Run("resolve", "shop.orders", "shop.gone", "--on-error", "raise", *at(root))
     assert (run.code, run.out) == (Code.NOT_FOUND, "")
     assert re.fullmatch(r"lance-ns: 1 of 2 could not be resolved: Table not found: shop\$gone .*\n", run.err)
@@ -238,11 +223,9 @@ X-Team = "data"
 
 def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
-    properties = ["endpoint=https://a?b=c", "auth_token=@token", "header.X="]
-    catalog = choose("iceberg", properties, None, None, {})
+    catalog = choose("iceberg", ["endpoint=https://a?b=c", "auth_token=@token", "header.X="], None, None, {})
     assert catalog == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
-    assert "s3cret" not in repr(catalog)
-    assert choose(None, None, None, None, {}) is None
+    assert "s3cret" not in repr(catalog) and choose(None, None, None, None, {}) is None
 
 
 def test_the_catalog_is_that_of_the_environment() -> None:
@@ -273,8 +256,7 @@ def test_options_win_over_the_environment_and_that_over_profiles(tmp_path: Path)
     catalog = choose(None, ["iceberg.max-retries=7"], "prod", config, environment)
     assert catalog is not None
     assert catalog.properties["endpoint"] == "https://env"
-    assert catalog.properties["iceberg.max-retries"] == "7"
-    assert "max_retries" not in catalog.properties
+    assert catalog.properties["iceberg.max-retries"] == "7" and "max_retries" not in catalog.properties
 
 
 def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
@@ -307,7 +289,7 @@ def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
         (None, [], "prod", "[profiles", "c.toml: "),
     ],
 )
-def test_what_is_wrong_with_the_choice_is_said(
+def test_a_bad_choice_is_explained(
     tmp_path: Path, impl: str | None, properties: Sequence[str], profile: str | None, content: str, message: str
 ) -> None:
     config = tmp_path / "c.toml"
@@ -340,18 +322,14 @@ def test_profiles_need_a_file(tmp_path: Path) -> None:
 )
 def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -> None:
     run = Run(*args)
-    assert run.code == Code.USAGE
-    assert run.err.startswith(message)
+    assert run.code == Code.USAGE and run.err.startswith(message)
     assert run.err.count("\n") == bool(message)
 
 
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (401, Code.NO_ACCESS),
-        (403, Code.NO_ACCESS),
-        (429, Code.UNAVAILABLE),
-        (503, Code.UNAVAILABLE),
+        *((401, Code.NO_ACCESS), (403, Code.NO_ACCESS), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE)),
         (500, Code.INTERNAL),
     ],
 )
@@ -376,17 +354,14 @@ def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
         error_class = own.get(name) or next(getattr(home, name) for home in homes if hasattr(home, name))
         assert exit_code(error_class("")) is code
     assert exit_code(lance_namespace.errors.TableAlreadyExistsError("")) is Code.FAILURE
-    assert exit_code(ZeroDivisionError()) is Code.INTERNAL
-    assert exit_code(SystemExit()) is None
+    assert exit_code(ZeroDivisionError()) is Code.INTERNAL and exit_code(SystemExit()) is None
 
 
 def test_debug_shows_where_an_error_comes_from(root: Path) -> None:
     quiet, loud = Run("describe", "shop.gone", *at(root)), run_process("--debug", "describe", "shop.gone", *at(root))
-    assert (quiet.code, loud.returncode) == (3, 3)
-    assert quiet.err.count("\n") == 1
+    assert (quiet.code, loud.returncode) == (3, 3) and quiet.err.count("\n") == 1
     assert "describe_table shop$gone: TableNotFoundError in" in loud.stderr
-    assert "Traceback (most recent call last)" in loud.stderr
-    assert loud.stderr.endswith(quiet.err)
+    assert "Traceback (most recent call last)" in loud.stderr and loud.stderr.endswith(quiet.err)
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:
@@ -412,8 +387,7 @@ def test_ctrl_c_ends_a_command_at_once() -> None:
 def test_help_needs_no_catalog() -> None:
     for command in ("ls", "describe", "resolve"):
         run = Run(command, "--help")
-        assert (run.code, run.err) == (0, "")
-        assert "--impl" in run.out
+        assert (run.code, run.err) == (0, "") and "--impl" in run.out
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", Run("--version").out)
 
 

@@ -66,9 +66,6 @@ def test_help_names_each_command() -> None:
         assert re.search(rf"^  {name} ", run.out, re.MULTILINE)
     titles = [line for line in run.lines if re.fullmatch(r"\w[\w ]*:", line)]
     assert titles == ["Look:", "Change:", "Whole catalogs:", "Set up:", "Options:", "Catalog:", "Messages:"]
-
-
-def test_a_group_without_a_command_shows_its_help() -> None:
     run = Run("ns")
     assert run.code == Code.USAGE and run.err == "" and "  create " in run.out
 
@@ -93,17 +90,11 @@ def test_debug_shows_one_traceback() -> None:
 
 
 COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
-    (["ls", "-i", "h"], ["hive2", "hive3"]),
-    (["ls", "-P", ""], ["lake"]),
-    (["describe", "s"], ["sales", "stock"]),
+    *((["ls", "-i", "h"], ["hive2", "hive3"]), (["ls", "-P", ""], ["lake"]), (["describe", "s"], ["sales", "stock"])),
     (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
-    (["describe", "sales.or"], ["sales.orders"]),
-    (["describe", "sales$or"], ["sales$orders"]),
-    (["ls", "st"], ["stock"]),
-    (["ns", "drop", "st"], ["stock"]),
-    (["head", "none.x"], []),
-    (["ls", "-P", "wrong", "s"], []),
-    (["copy", "--to-profile", ""], ["lake"]),
+    *((["describe", "sales.or"], ["sales.orders"]), (["describe", "sales$or"], ["sales$orders"])),
+    *((["ls", "st"], ["stock"]), (["ns", "drop", "st"], ["stock"]), (["head", "none.x"], [])),
+    *((["ls", "-P", "wrong", "s"], []), (["copy", "--to-profile", ""], ["lake"])),
 ]
 
 

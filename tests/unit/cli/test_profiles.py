@@ -69,8 +69,7 @@ def test_the_first_profile_is_the_default(tmp_path: Path) -> None:
     assert "default" not in Run("profile", "add", "prod", *ICEBERG).out
     run = Run("profile", "list", "--output", "plain")
     assert [line.split("\t")[:3] for line in run.lines] == [["*", "lake", "dir"], ["", "prod", "iceberg"]]
-    assert Run("ns", "create", "sales").code == Code.OK
-    assert Run("ls", "-n").lines == ["sales"]
+    assert Run("ns", "create", "sales").code == Code.OK and Run("ls", "-n").lines == ["sales"]
     # Independent of the current directory.
     assert CommonOptions().require() == Catalog("dir", {"root": str(tmp_path / "lake")})
 
@@ -82,8 +81,7 @@ def test_another_default_is_chosen(file: Path) -> None:
     assert CommonOptions().require().properties["warehouse"] == "w"
     assert Run("profile", "remove", "b").code == Code.OK
     assert Run("ls").err.startswith("lance-ns: no catalog")
-    assert Run("profile", "use", "c").code == Code.USAGE
-    assert "default" not in file.read_text()
+    assert Run("profile", "use", "c").code == Code.USAGE and "default" not in file.read_text()
 
 
 def test_the_default_adds_nothing_to_another_catalog() -> None:
@@ -151,8 +149,7 @@ def test_a_secret_is_what_a_command_prints(file: Path) -> None:
     command = f'{sys.executable} -c "print(chr(115) * 3)"'
     run = Run("profile", "add", "a", *ICEBERG, "-p", f"auth_token_command={command}")
     assert run.code == Code.OK and run.err == ""
-    assert "sss" not in file.read_text()
-    assert CommonOptions().require().properties["auth_token"] == "sss"
+    assert "sss" not in file.read_text() and CommonOptions().require().properties["auth_token"] == "sss"
     # Another value of the same property replaces the command, which does not run.
     assert choose(None, ["auth_token=x"], "a", None, {}) == Catalog(
         "iceberg", {"endpoint": "https://catalog.invalid", "auth_token": "x"}
@@ -168,18 +165,15 @@ def test_a_secret_is_what_a_command_prints(file: Path) -> None:
 )
 def test_a_command_that_fails_is_an_error(file: Path, command: str, message: str) -> None:
     run = Run("profile", "add", "a", *ICEBERG, "-p", f"auth_token_command={command}")
-    assert (run.code, run.err) == (Code.USAGE, f"lance-ns: {message}\n")
-    assert not file.exists()
+    assert (run.code, run.err) == (Code.USAGE, f"lance-ns: {message}\n") and not file.exists()
 
 
 def test_a_secret_is_in_the_keyring(ring: MemoryKeyring, file: Path) -> None:
     run = Run("profile", "add", "a", *ICEBERG, "--ask", "auth_token", stdin="s3cret\n")
-    assert (run.code, run.err) == (Code.OK, "")
-    assert "s3cret" not in file.read_text()
+    assert (run.code, run.err) == (Code.OK, "") and "s3cret" not in file.read_text()
     assert ring.secrets == {("lance-ns", "a.auth_token"): "s3cret"}
     assert CommonOptions().require().properties["auth_token"] == "s3cret"
-    assert Run("profile", "remove", "a").code == Code.OK
-    assert ring.secrets == {}
+    assert Run("profile", "remove", "a").code == Code.OK and ring.secrets == {}
 
 
 def test_a_secret_that_the_keyring_lacks_is_named(ring: MemoryKeyring) -> None:
@@ -187,8 +181,7 @@ def test_a_secret_that_the_keyring_lacks_is_named(ring: MemoryKeyring) -> None:
     ring.secrets.clear()
     with pytest.raises(Misuse, match=r"set it with keyring set lance-ns a\.auth_token"):
         CommonOptions().require()
-    assert Run("profile", "show", "a").code == Code.OK
-    assert Run("profile", "remove", "a").code == Code.OK
+    assert Run("profile", "show", "a").code == Code.OK and Run("profile", "remove", "a").code == Code.OK
 
 
 def test_a_machine_without_keyring_is_an_error(file: Path) -> None:
@@ -208,14 +201,11 @@ def test_a_machine_without_keyring_is_an_error(file: Path) -> None:
     ("args", "message"),
     [
         (["add", "a b", "-i", "dir"], "profile 'a b': use letters, digits"),
-        (["add", "a"], "--impl: missing"),
-        (["add", "a", "-i", "dri"], "did you mean 'dir'?"),
+        *((["add", "a"], "--impl: missing"), (["add", "a", "-i", "dri"], "did you mean 'dir'?")),
         (["add", "a", "-i", "dir", "-p", "rot=x"], "rot: unknown, did you mean root?"),
         (["add", "old", *ICEBERG], "profile 'old' exists in"),
-        (["show", "odl"], "did you mean 'old'?"),
-        (["remove", "odl"], "did you mean 'old'?"),
-        (["use", "odl"], "did you mean 'old'?"),
-        (["test", "odl"], "did you mean 'old'?"),
+        *((["show", "odl"], "did you mean 'old'?"), (["remove", "odl"], "did you mean 'old'?")),
+        *((["use", "odl"], "did you mean 'old'?"), (["test", "odl"], "did you mean 'old'?")),
         (["add", "a", *ICEBERG, "--ask", "auth_token"], "--ask auth_token: no value on standard input"),
     ],
 )
@@ -259,17 +249,14 @@ def test_the_current_directory_neither_chooses_the_catalog_nor_runs_commands(tmp
         run = Run(*command)
         assert run.code == Code.USAGE and "storage.x_command is not run from a file of the current directory" in run.err
     assert not (tmp_path / "ran").exists()
-    assert Run("ls", "-P", "a", "--config", "lance-ns.toml").code == Code.OK
-    assert (tmp_path / "ran").exists()
+    assert Run("ls", "-P", "a", "--config", "lance-ns.toml").code == Code.OK and (tmp_path / "ran").exists()
 
 
 def test_a_profile_of_the_current_directory_may_be_the_default(tmp_path: Path, file: Path) -> None:
     (tmp_path / "lance-ns.toml").write_text('[profiles.here]\nimpl = "dir"\nroot = "r"\n')
-    assert Run("profile", "use", "here").code == Code.OK
-    assert file.read_text() == 'default = "here"\n'
+    assert Run("profile", "use", "here").code == Code.OK and file.read_text() == 'default = "here"\n'
     assert CommonOptions().require() == Catalog("dir", {"root": "r"})
-    assert Run("profile", "remove", "here").code == Code.OK
-    assert "default" not in file.read_text()
+    assert Run("profile", "remove", "here").code == Code.OK and "default" not in file.read_text()
 
 
 def test_storage_options_come_from_files(tmp_path: Path) -> None:
@@ -307,8 +294,6 @@ def test_messages_name_options(message: str, expected: str) -> None:
 
 
 def test_ids_are_no_options() -> None:
-    options = {"take_over": "--take-over", "on_error": "--on-error"}
-    message = "Table not found: take_over; on_error='report' leaves it out"
     expected = "Table not found: take_over; --on-error report leaves it out"
-    errors.set_up(quiet=False, options=options)
-    assert use_options(message) == expected
+    errors.set_up(quiet=False, options={"take_over": "--take-over", "on_error": "--on-error"})
+    assert use_options("Table not found: take_over; on_error='report' leaves it out") == expected

@@ -1,7 +1,4 @@
-"""The command that serves a catalog: its output, access control, and end.
-
-A served gateway that has no free file descriptors.
-"""
+"""The command that serves a catalog: its output, access control, and end."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ from tests.support.commands import Run
 from tests.support.gateway import serve
 
 TOKEN = "a-token-of-our-own"
-
 LIST = "/v1/namespace/$/list"
 
 
@@ -98,8 +94,7 @@ def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
             **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
         }
         with serve("--grace", "0.1", environment=environment) as (server, url):
-            port = int(url.rpartition(":")[2])
-            with socket.create_connection(("127.0.0.1", port)) as client:
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
                 head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
                 client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
                 connection, _ = silent.accept()
@@ -143,16 +138,14 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         (("--token-file", "missing"), "missing: No such file"),
         (("--token-file", "blank"), "blank: the file is empty"),
         (("--token-file", "binary"), "binary: it is not UTF-8"),
-        (("--tls-key", "key.pem"), "--tls-cert"),
-        (("--tls-cert", "missing"), "missing: No such file"),
-        (("--tls-cert", "blank"), "--tls-cert blank"),
-        (("--delimiter", ""), "delimiter"),
+        *((("--tls-key", "key.pem"), "--tls-cert"), (("--tls-cert", "missing"), "missing: No such file")),
+        *((("--tls-cert", "blank"), "--tls-cert blank"), (("--delimiter", ""), "delimiter")),
         (("--tokens", "missing"), "tokens 'missing': No such file"),
         (("--tokens", "binary"), "not a TOML file"),
         (("--audit-log", "no/where"), "--audit-log no/where: No such file"),
     ],
 )
-def test_what_cannot_be_served_is_reported(
+def test_unservable_catalogs_are_reported(
     options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -227,9 +220,7 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
         out, err = server.communicate()
     lines = [json.loads(line) for line in Path("audit.jsonl").read_text().splitlines()]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
-        ("bob", "create_namespace", 200),
-        ("bob", "create_namespace", 200),
-        ("bob", "list_namespaces", 200),
+        *(("bob", "create_namespace", 200), ("bob", "create_namespace", 200), ("bob", "list_namespaces", 200)),
         ("ann", "list_namespaces", 200),
         ("ann", "drop_namespace", 403),
     ]
@@ -253,8 +244,7 @@ def test_an_audit_log_on_a_full_disk_recovers(failure: str, tmp_path: Path, monk
     monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
     audit = tmp_path / "audit.jsonl"
     audit.symlink_to("/dev/full")
-    options = ("--audit-log", str(audit), "--audit-failure", failure)
-    with serve(*options) as (server, url):
+    with serve(*(("--audit-log", str(audit), "--audit-failure", failure))) as (server, url):
         headers = {"x-lance-token": TOKEN}
         create = f"{url}/v1/namespace/{{}}/create"
         for _ in range(2):
@@ -291,7 +281,7 @@ def test_an_audit_log_on_a_full_disk_recovers(failure: str, tmp_path: Path, monk
         (("add", "new", "--tokens", "broken.toml"), "not a TOML file"),
     ],
 )
-def test_what_is_no_token_changes_nothing(
+def test_no_token_changes_nothing(
     arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -326,7 +316,7 @@ def test_several_catalogs_are_served_as_one(tmp_path: Path, monkeypatch: pytest.
         (("--mount", "a$b=one"), "mount 'a$b'"),
     ],
 )
-def test_mounts_that_are_none_are_reported(
+def test_bad_mounts_are_reported(
     options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -338,7 +328,6 @@ def test_mounts_that_are_none_are_reported(
 
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files have no such modes here")
-
 PROFILES = """
 [profiles.prod]
 impl = "iceberg"
@@ -364,7 +353,7 @@ def file(tmp_path: Path, content: str, mode: int) -> Path:
 
 
 @pytest.mark.parametrize(("mode", "can"), [(0o644, "read"), (0o640, "read"), (0o604, "read"), (0o666, "change")])
-def test_a_profile_with_secrets_is_to_be_the_owners_alone(
+def test_a_secret_profile_is_the_owners(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, can: str
 ) -> None:
     config = file(tmp_path, PROFILES, mode)
@@ -376,7 +365,7 @@ def test_a_profile_with_secrets_is_to_be_the_owners_alone(
 
 
 @pytest.mark.parametrize(("profile", "mode"), [("prod", 0o600), ("prod", 0o400), ("open", 0o644)])
-def test_nothing_is_said_where_nothing_is_shown_to_others(
+def test_private_files_give_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], profile: str, mode: int
 ) -> None:
     assert choose(None, None, profile, file(tmp_path, PROFILES, mode), {}) is not None
@@ -386,16 +375,11 @@ def test_nothing_is_said_where_nothing_is_shown_to_others(
 @pytest.mark.parametrize(
     ("key", "warned"),
     [
-        ("auth_token", True),
-        ("header.x-api-key", True),
-        ("subject-token", True),
-        ("urn:ietf:params:oauth:token-type:jwt", True),
-        ("ca_bundle", False),
+        *(("auth_token", True), ("header.x-api-key", True), ("subject-token", True)),
+        *(("urn:ietf:params:oauth:token-type:jwt", True), ("ca_bundle", False)),
     ],
 )
-def test_a_property_from_a_file_is_looked_at_where_it_is_secret(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, warned: bool
-) -> None:
+def test_secret_properties_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, warned: bool) -> None:
     content = file(tmp_path, "hush-hush\n", 0o644)
     chosen = choose("iceberg", [f"{key}=@{content}"], None, None, {})
     assert chosen is not None and chosen.properties[key] == "hush-hush"

@@ -1,7 +1,4 @@
-"""Bulk describes: each table is planned once, with exact results and few calls; failures stay alone.
-
-Descriptions of any number of tables in groups: a listing continues where the previous group ended.
-"""
+"""Bulk describes in groups: each table once, with few calls, and failures that stay alone."""
 
 from __future__ import annotations
 
@@ -13,19 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.base import Capabilities
@@ -39,7 +27,6 @@ from tests.fakes.unity import FakeUnity
 from tests.support.unity import connected, list_requests
 
 DB = NamespaceId(["db"])
-
 IDS = st.builds(
     lambda parent, name: TableId([*parent, name]),
     st.lists(st.sampled_from("xyz"), max_size=2),
@@ -74,12 +61,9 @@ def tables(*names: str) -> list[TableId]:
 
 
 @given(st.lists(IDS, max_size=40), ABILITIES)
-def test_a_plan_has_each_id_once_and_requests_no_more_than_the_catalog_can(
-    ids: list[TableId], can: Capabilities
-) -> None:
+def test_a_plan_has_each_id_once_within_capabilities(ids: list[TableId], can: Capabilities) -> None:
     steps = list(plan(ids, can))
-    planned = [id for step in steps for id in names_of(step)]
-    assert Counter(planned) == Counter(set(ids))
+    assert Counter([id for step in steps for id in names_of(step)]) == Counter(set(ids))
     for step in steps:
         match step:
             case Batch(_, names):
@@ -98,8 +82,7 @@ def test_a_plan_has_each_id_once_and_requests_no_more_than_the_catalog_can(
 @given(st.iterables(IDS, max_size=10))
 def test_without_shared_answers_ids_are_planned_as_they_come(ids: Sequence[TableId]) -> None:
     given_ids = list(ids)
-    steps = plan(iter(given_ids), Capabilities(0, None))
-    assert list(steps) == [One(id) for id in dict.fromkeys(given_ids)]
+    assert list(plan(iter(given_ids), Capabilities(0, None))) == [One(id) for id in dict.fromkeys(given_ids)]
 
 
 def test_a_plan_in_literals() -> None:
@@ -107,23 +90,20 @@ def test_a_plan_in_literals() -> None:
     ids = [x.table("a"), y.table("a"), x.table("b"), x.table("c"), x.table("a"), TableId(["r"]), y.table("b")]
     both = Capabilities(0, None, listing_has_locations=True, describe_batch=2)
     assert list(plan(ids, both)) == list(plan(ids, Capabilities(0, None, describe_batch=2)))
-    from_three = replace(both, batch_from=3)
-    assert list(plan(ids, from_three)) == [
+    assert list(plan(ids, replace(both, batch_from=3))) == [
         Batch(x, ["a", "b"]),
         Batch(x, ["c"]),
         One(y.table("a")),
         One(y.table("b")),
         One(TableId(["r"])),
     ]
-    batches = Capabilities(0, None, describe_batch=2)
-    assert list(plan(ids, batches)) == [
+    assert list(plan(ids, Capabilities(0, None, describe_batch=2))) == [
         Batch(x, ["a", "b"]),
         Batch(x, ["c"]),
         Batch(y, ["a", "b"]),
         One(TableId(["r"])),
     ]
-    scans = Capabilities(0, None, listing_has_locations=True)
-    assert list(plan(ids, scans)) == [
+    assert list(plan(ids, Capabilities(0, None, listing_has_locations=True))) == [
         Scan(x, ["a", "b", "c"]),
         One(y.table("a")),
         One(y.table("b")),
@@ -145,23 +125,25 @@ def planted(fates: Mapping[TableId, str], can: Capabilities, size: Size) -> Memo
         if fate in ("unlisted", "denied"):
             backend.unlisted.add(id)
         if fate == "denied":
-            backend.faults["describe_table", id] = PermissionDeniedError(f"Permission denied: {id}")
+            backend.faults["describe_table", id] = err.PermissionDeniedError(f"Permission denied: {id}")
     return backend
 
 
-async def singly(backend: MemoryBackend, ids: Sequence[TableId]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
+async def singly(
+    backend: MemoryBackend, ids: Sequence[TableId]
+) -> Mapping[TableId, Table | type[err.LanceNamespaceError]]:
     """Returns the results of single describes."""
-    result: dict[TableId, Table | type[LanceNamespaceError]] = {}
+    result: dict[TableId, Table | type[err.LanceNamespaceError]] = {}
     for id in ids:
         try:
             result[id] = await backend.describe_table(id)
-        except LanceNamespaceError as e:
+        except err.LanceNamespaceError as e:
             result[id] = type(e)
     backend.calls.clear()
     return result
 
 
-def outcome(described: BulkResult[Table]) -> Mapping[TableId, Table | type[LanceNamespaceError]]:
+def outcome(described: BulkResult[Table]) -> Mapping[TableId, Table | type[err.LanceNamespaceError]]:
     assert not set(described.tables) & set(described.errors)
     return {**described.tables, **{id: type(e) for id, e in described.errors.items()}}
 
@@ -215,14 +197,14 @@ async def test_bulk_costs_at_most_twice_the_optimum(
     st.lists(IDS, max_size=30),
     ABILITIES,
     SIZES,
-    st.dictionaries(st.integers(0, 30), st.sampled_from([PermissionDeniedError, InternalError]), max_size=10),
+    st.dictionaries(st.integers(0, 30), st.sampled_from([err.PermissionDeniedError, err.InternalError]), max_size=10),
 )
 async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
     fates: dict[TableId, str],
     ids: list[TableId],
     can: Capabilities,
     size: Size,
-    faults: Mapping[int, type[LanceNamespaceError]],
+    faults: Mapping[int, type[err.LanceNamespaceError]],
 ) -> None:
     backend = planted(fates, can, size)
     expected = await singly(backend, ids)
@@ -238,11 +220,9 @@ async def test_a_shared_answer_that_fails_leaves_each_table_its_own_fate(
     assert outcome(described) == expected and sum(settled) == len(expected)
 
 
-@pytest.mark.parametrize("cls", [ServiceUnavailableError, ThrottlingError, UnauthenticatedError])
+@pytest.mark.parametrize("cls", [err.ServiceUnavailableError, err.ThrottlingError, err.UnauthenticatedError])
 @pytest.mark.parametrize("can", [Capabilities(0, None, True, True, True), Capabilities(0, None, describe_batch=9)])
-async def test_a_catalog_that_is_down_is_not_requested_each_table(
-    can: Capabilities, cls: type[LanceNamespaceError]
-) -> None:
+async def test_a_catalog_that_is_down_ends_the_plan(can: Capabilities, cls: type[err.LanceNamespaceError]) -> None:
     backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, as_asked)
     for operation in ("scan_tables", "describe_tables"):
         backend.faults[operation, DB] = cls("down")
@@ -250,7 +230,7 @@ async def test_a_catalog_that_is_down_is_not_requested_each_table(
         backend.faults["describe_table", id] = cls("down")
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2)
     # After a failed listing, one describe shows whether the catalog is down.
-    probes = 1 if can.listing_has_locations and cls is not UnauthenticatedError else 0
+    probes = 1 if can.listing_has_locations and cls is not err.UnauthenticatedError else 0
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1 + probes
 
 
@@ -258,11 +238,11 @@ async def test_after_a_401_the_other_tables_are_not_requested() -> None:
     ids = tables(*"abcdefgh")
     backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
     for id in ids[2:]:
-        backend.faults["describe_table", id] = UnauthenticatedError("Unauthenticated: expired")
+        backend.faults["describe_table", id] = err.UnauthenticatedError("Unauthenticated: expired")
     settled: list[int] = []
     described = await describe_tables(backend, ids, max_in_flight=1, progress=settled.append)
     assert set(described.tables) == set(ids[:2]) and list(described.errors) == ids[2:]
-    assert {type(e) for e in described.errors.values()} == {UnauthenticatedError} and sum(settled) == 8
+    assert {type(e) for e in described.errors.values()} == {err.UnauthenticatedError} and sum(settled) == 8
     assert "another call was not authenticated" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
 
 
@@ -278,9 +258,9 @@ async def test_tables_are_described_alone_if_their_catalog_vends_credentials(ven
 async def test_a_401_ends_a_describe_with_credentials() -> None:
     ids = tables(*"abcdefgh")
     backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None, vends=True), as_asked)
-    backend.faults["describe_table", ids[0]] = UnauthenticatedError("Unauthenticated: expired")
+    backend.faults["describe_table", ids[0]] = err.UnauthenticatedError("Unauthenticated: expired")
     described = await describe_tables(backend, ids, max_in_flight=1, locator=Locator(backend))
-    assert outcome(described) == dict.fromkeys(ids, UnauthenticatedError) and len(backend.calls) == 1
+    assert outcome(described) == dict.fromkeys(ids, err.UnauthenticatedError) and len(backend.calls) == 1
 
 
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
@@ -296,7 +276,7 @@ async def test_after_the_time_limit_no_call_is_made(can: Capabilities) -> None:
 async def test_what_a_scan_found_before_it_failed_is_kept() -> None:
     can = Capabilities(0, None, paginates=True, listing_has_locations=True)
     backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, fixed(2))
-    error = ServiceUnavailableError("down")
+    error = err.ServiceUnavailableError("down")
 
     def fail(operation: str, subject: Id) -> None:
         if len(backend.calls) == 2:
@@ -306,8 +286,7 @@ async def test_what_a_scan_found_before_it_failed_is_kept() -> None:
     settled: list[int] = []
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=2, progress=settled.append)
     assert described.tables == backend.tables and not described.errors and sum(settled) == 6
-    calls = Counter(operation for operation, _ in backend.calls)
-    assert calls == {"scan_tables": 2, "describe_table": 4}
+    assert Counter(operation for operation, _ in backend.calls) == {"scan_tables": 2, "describe_table": 4}
 
 
 async def test_a_scan_goes_on_while_its_pages_give_more_than_describes_would() -> None:
@@ -330,18 +309,14 @@ async def test_where_case_is_folded_a_scan_finds_the_names_as_they_were_asked() 
     assert backend.calls == [("scan_tables", DB)]
 
 
-async def test_a_missing_namespace_costs_one_shared_call() -> None:
+async def test_limits_of_scans() -> None:
     backend = MemoryBackend.able(Capabilities(0, None, listing_has_locations=True))
     described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=3)
-    assert outcome(described) == dict.fromkeys(tables(*"abcdef"), NamespaceNotFoundError)
+    assert outcome(described) == dict.fromkeys(tables(*"abcdef"), err.NamespaceNotFoundError)
     assert backend.calls == [("scan_tables", DB)]
-
-
-async def test_a_listing_that_does_not_end_is_given_up() -> None:
     can = Capabilities(0, None, paginates=True, listing_has_locations=True)
     backend = planted(dict.fromkeys(tables(*"abcdef"), "lance"), can, fixed(0, 0, 0, 1))
-    described = await describe_tables(backend, tables(*"abcdef"), max_in_flight=1)
-    assert set(described.tables) == set(tables(*"abcdef"))
+    assert set((await describe_tables(backend, tables(*"abcdef"), max_in_flight=1)).tables) == set(tables(*"abcdef"))
     assert Counter(operation for operation, _ in backend.calls)["scan_tables"] <= 6
 
 
@@ -373,18 +348,15 @@ async def test_a_fault_of_ours_is_not_an_outcome() -> None:
     assert raised.value.subgroup(ZeroDivisionError) is not None
 
 
-def test_an_outcome_without_errors_is_itself() -> None:
+def test_errors_are_raised_on_request() -> None:
     described = BulkResult({TableId(["t"]): Table(TableId(["t"]), "l")})
     assert described.raise_for_errors() is described and len(described) == 1
-
-
-def test_the_first_error_is_raised_and_tells_of_the_others() -> None:
-    first, second = TableNotFoundError("Table not found: a"), PermissionDeniedError("Permission denied: b")
-    with pytest.raises(TableNotFoundError) as raised:
+    first, second = err.TableNotFoundError("Table not found: a"), err.PermissionDeniedError("Permission denied: b")
+    with pytest.raises(err.TableNotFoundError) as raised:
         BulkResult(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
     assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
     assert raised.value.__cause__ is first and str(first) == "Table not found: a"
-    with pytest.raises(PermissionDeniedError):
+    with pytest.raises(err.PermissionDeniedError):
         BulkResult(errors={TableId(["b"]): second}).raise_for_errors()
 
 
@@ -416,7 +388,7 @@ async def streamed(ns: AsyncNamespace, ids: list[TableId]) -> list[TableId]:
     """Returns the tables that were found, and checks the order."""
     result = [it async for it in ns.stream_tables(ids)]
     assert [id for id, _ in result] == ids
-    return [id for id, became in result if not isinstance(became, LanceNamespaceError)]
+    return [id for id, became in result if not isinstance(became, err.LanceNamespaceError)]
 
 
 async def test_in_the_order_of_a_listing_it_is_read_once() -> None:
@@ -435,8 +407,7 @@ async def test_what_is_missing_does_not_carry_the_next_group_past_its_tables() -
         ids = sorted([*names(4000), *gone])
         async with connected(server) as ns:
             assert await streamed(ns, ids) == names(4000)
-        singly = len(list_requests(server)) - pages_asked(server)
-        assert singly == 40 and pages_asked(server) <= 3 * 40
+        assert (len(list_requests(server)) - pages_asked(server)) == 40 and pages_asked(server) <= 3 * 40
 
 
 async def test_in_no_order_a_long_listing_is_soon_left_alone() -> None:
@@ -469,7 +440,7 @@ async def test_a_place_that_the_catalog_forgot_is_no_answer() -> None:
     backend.plant(ids)
     places: ListingPositions = {}
     await describe_tables(backend, ids[:20], max_in_flight=1, places=places)
-    backend.faults["scan_tables", DB] = PermissionDeniedError("Permission denied: no such page token")
+    backend.faults["scan_tables", DB] = err.PermissionDeniedError("Permission denied: no such page token")
     (await describe_tables(backend, ids[20:], max_in_flight=1, places=places)).raise_for_errors()
     assert places == {}
 
@@ -502,9 +473,7 @@ async def test_a_directory_is_not_walked_for_a_few_of_its_tables(tmp_path: Path)
     st.integers(1, 6),
     st.integers(1, 2),
 )
-async def test_whatever_the_groups_each_table_is_what_it_is(
-    groups: list[list[TableId]], there: set[TableId], size: int, worth: int
-) -> None:
+async def test_groups_change_no_result(groups: list[list[TableId]], there: set[TableId], size: int, worth: int) -> None:
     backend = MemoryBackend.able(Capabilities(0, None, True, True, True, worth), fixed(size))
     backend.plant_namespace(DB)
     backend.plant(sorted(there))
@@ -512,5 +481,5 @@ async def test_whatever_the_groups_each_table_is_what_it_is(
     for group in groups:
         described = await describe_tables(backend, group, max_in_flight=2, places=places)
         assert described.tables == {id: backend.tables[id] for id in group if id in there}
-        assert {type(e) for e in described.errors.values()} <= {TableNotFoundError}
+        assert {type(e) for e in described.errors.values()} <= {err.TableNotFoundError}
         assert set(described.errors) == set(group) - there

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    InternalError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.base import Capabilities
@@ -26,7 +19,6 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
 
 DB, OTHER = NamespaceId(["db"]), NamespaceId(["other"])
-
 CATALOGS = st.builds(
     Capabilities,
     st.just(0),
@@ -36,11 +28,9 @@ CATALOGS = st.builds(
     listing_has_locations=st.booleans(),
     describe_batch=st.sampled_from([0, 3]),
 )
-
 SIZES: st.SearchStrategy[Size] = st.one_of(
     st.just(as_asked), st.builds(lambda sizes: fixed(*sizes, 2), st.lists(st.integers(0, 3)))
 )
-
 NAMES = st.lists(st.text("abcxyz", min_size=1, max_size=3), unique=True, max_size=12)
 
 
@@ -57,9 +47,7 @@ def mixed(can: Capabilities, size: Size, lance: Iterable[str], others: Iterable[
 
 
 @given(CATALOGS, SIZES, NAMES, st.lists(st.integers(1, 5), min_size=1))
-async def test_pages_hold_the_lance_tables_and_nothing_else(
-    can: Capabilities, size: Size, names: list[str], limits: list[int]
-) -> None:
+async def test_pages_hold_only_lance_tables(can: Capabilities, size: Size, names: list[str], limits: list[int]) -> None:
     half = len(names) // 2
     backend = mixed(can, size, names[:half], names[half:])
     result: list[str] = []
@@ -74,9 +62,7 @@ async def test_pages_hold_the_lance_tables_and_nothing_else(
 
 
 @given(CATALOGS, SIZES, NAMES)
-async def test_all_tables_are_listed_and_described_where_that_costs_nothing(
-    can: Capabilities, size: Size, names: list[str]
-) -> None:
+async def test_tables_are_described_where_that_is_free(can: Capabilities, size: Size, names: list[str]) -> None:
     half = len(names) // 2
     backend = mixed(can, size, names[:half], names[half:])
     listing = lister(backend)
@@ -102,8 +88,8 @@ async def test_a_table_that_goes_while_it_is_looked_at_is_not_in_the_listing() -
 
 async def test_what_may_be_a_lance_table_is_not_left_out_in_silence() -> None:
     backend = mixed(Capabilities(0, None, lists_only_lance=False), as_asked, "abc", "x")
-    backend.faults["describe_table", DB.table("b")] = PermissionDeniedError("Permission denied: db$b")
-    with pytest.raises(PermissionDeniedError):
+    backend.faults["describe_table", DB.table("b")] = err.PermissionDeniedError("Permission denied: db$b")
+    with pytest.raises(err.PermissionDeniedError):
         await lister(backend).page(DB, None, None)
     # The page before it is still available.
     page = await lister(backend).page(DB, 1, None)
@@ -120,13 +106,13 @@ async def test_a_namespace_that_fails_spoils_no_other() -> None:
     backend = mixed(Capabilities(0, None), as_asked, "ab", "")
     down, gone = NamespaceId(["down"]), NamespaceId(["gone"])
     backend.plant([down.table("t")])
-    error = ServiceUnavailableError("down")
+    error = err.ServiceUnavailableError("down")
     backend.faults["list_tables", down] = error
     listed = await lister(backend).many([DB, down, gone, DB])
     assert listed.tables == {DB: [DB.table("a"), DB.table("b")]}
-    assert listed.errors[down] is error and isinstance(listed.errors[gone], NamespaceNotFoundError)
+    assert listed.errors[down] is error and isinstance(listed.errors[gone], err.NamespaceNotFoundError)
     assert [subject for _, subject in backend.calls].count(DB) == 1
-    with pytest.raises(ServiceUnavailableError):
+    with pytest.raises(err.ServiceUnavailableError):
         listed.raise_for_errors()
     done = Listed({DB: []})
     assert done.raise_for_errors() is done
@@ -143,13 +129,12 @@ async def test_listings_of_many_namespaces_run_side_by_side() -> None:
 
 @pytest.mark.parametrize("has_locations", [True, False])
 async def test_a_listing_that_does_not_end_is_an_error_of_its_namespace_alone(has_locations: bool) -> None:
-    can = Capabilities(0, None, paginates=True, listing_has_locations=has_locations)
-    backend = mixed(can, as_asked, "ab", "")
+    backend = mixed(Capabilities(0, None, paginates=True, listing_has_locations=has_locations), as_asked, "ab", "")
     backend.plant([OTHER.table("t")])
     backend.endless.add(OTHER)
     listed = await lister(backend).many([OTHER, DB])
     assert set(listed.tables) == {DB}
-    assert isinstance(listed.errors[OTHER], InternalError) and "does not end" in str(listed.errors[OTHER])
+    assert isinstance(listed.errors[OTHER], err.InternalError) and "does not end" in str(listed.errors[OTHER])
 
 
 @pytest.mark.parametrize("operation", ["describe", "vend", "open"])
@@ -158,7 +143,7 @@ async def test_errors_that_are_kept_hold_no_frames(tmp_path: Path, operation: st
     with FakeIceberg() as server:
         server.add_table(["a"], "there", location=str(tmp_path / "there"))
         async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
-            errors: Mapping[TableId, LanceNamespaceError]
+            errors: Mapping[TableId, err.LanceNamespaceError]
             if operation == "open":
                 errors = (await ns.open_many(ids)).errors
                 # Nothing was written to it.
@@ -168,7 +153,7 @@ async def test_errors_that_are_kept_hold_no_frames(tmp_path: Path, operation: st
                 errors = described.errors
                 assert len(described.tables) == 1 and len(errors) == 2
     for error in errors.values():
-        assert isinstance(error, TableNotFoundError)
+        assert isinstance(error, err.TableNotFoundError)
         assert operation == "open" or failure_of(error) is not None
         known: BaseException | None = error
         while known is not None:

@@ -93,7 +93,7 @@ async def test_rounds_and_pages_are_the_whole_subtree(
 
 
 @given(TABLES, STARTS, CATALOGS, SIZES, st.integers(1, 4))
-async def test_all_namespaces_come_once_and_parents_before_their_children(
+async def test_parents_come_before_children(
     tables: list[TableId], start: NamespaceId, can: Capabilities, size: Size, workers: int
 ) -> None:
     backend = planted(tables, can=can, size=size)
@@ -109,7 +109,7 @@ async def test_all_namespaces_come_once_and_parents_before_their_children(
 
 
 @given(TABLES, st.lists(NAMES, min_size=1, max_size=3).map(NamespaceId), st.integers(0, 40), st.booleans())
-async def test_a_namespace_that_is_dropped_meanwhile_takes_nothing_else_with_it(
+async def test_a_dropped_namespace_hides_no_other(
     tables: list[TableId], dropped: NamespaceId, after: int, is_paged: bool
 ) -> None:
     backend = planted(tables, can=Capabilities(0, None))
@@ -206,20 +206,8 @@ async def test_pages_cost_no_more_than_their_limit_needs() -> None:
 
 
 FOREIGN: list[object] = [
-    5,
-    "page",
-    [],
-    {},
-    ["db", "t"],
-    [None],
-    ["x", "y", 3],
-    {"after": None},
-    {"after": []},
-    {"after": ["db"]},
-    {"after": ["db", 1]},
-    {"after": ["db", None]},
-    {"after": ["other", "t"]},
-    {"after": "db"},
+    *(5, "page", [], {}, ["db", "t"], [None], ["x", "y", 3], {"after": None}, {"after": []}, {"after": ["db"]}),
+    *({"after": ["db", 1]}, {"after": ["db", None]}, {"after": ["other", "t"]}, {"after": "db"}),
 ]
 
 

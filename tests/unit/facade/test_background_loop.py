@@ -1,7 +1,4 @@
-"""The background loop: after any interruption of a waiting caller, no work continues there unnoticed.
-
-The sync namespace is closed, or its process is forked, during operations: nothing hangs or is lost.
-"""
+"""The background loop: interruptions, closes and forks leave no work and lose none."""
 
 from __future__ import annotations
 
@@ -285,8 +282,7 @@ def test_who_exits_in_the_background_exits_where_it_was_called(server: FakeIcebe
     with IcebergNamespace(endpoint=server.endpoint) as ns:
         with pytest.raises(SystemExit) as exited:
             ns.run(leave)
-        assert exited.value.code == 3
-        assert ns.exists(["db", "t"])
+        assert exited.value.code == 3 and ns.exists(["db", "t"])
 
 
 def test_what_was_read_to_connect_is_not_read_again(server: FakeIceberg, tmp_path: Path) -> None:
@@ -330,8 +326,7 @@ def test_an_iterator_made_before_a_fork_belongs_to_its_first_user(server: FakeIc
 
 def test_a_callback_may_close_the_namespace(server: FakeIceberg) -> None:
     ns = IcebergNamespace(endpoint=server.endpoint)
-    described = ns.describe_tables([["db", "t"]], progress=lambda *_: ns.close())
-    assert len(described) == 1
+    assert len(ns.describe_tables([["db", "t"]], progress=lambda *_: ns.close())) == 1
     with pytest.raises(InvalidInputError, match="it is closed"):
         ns.exists(["db", "t"])
     assert_no_loop()

@@ -1,7 +1,4 @@
-"""The sync namespace from outside: its methods, its use by Lance, and its representations.
-
-The sync namespace in several processes: pickled, forked, and not closed at the end.
-"""
+"""The sync namespace: its methods, its use by Lance, its representations, and several processes."""
 
 from __future__ import annotations
 
@@ -27,15 +24,8 @@ from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-
-
 SECRET = "hush-hush-4711"
-
-
 TABLE = DescribeTableRequest(id=["db", "t"])
-
-
-LOCATION = "s3://bucket/db/t.lance"
 
 
 def public(cls: type) -> set[str]:
@@ -92,7 +82,7 @@ def test_lance_connects_by_path(server: FakeIceberg, path: str) -> None:
     ns = lance_namespace.connect(path, {"endpoint": server.endpoint, "iceberg.max-retries": "1"})
     assert isinstance(ns, IcebergNamespace)
     with ns:
-        assert ns.describe_table(TABLE).location == LOCATION
+        assert ns.describe_table(TABLE).location == "s3://bucket/db/t.lance"
 
 
 def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
@@ -235,8 +225,7 @@ def test_a_pickle_is_as_good_in_another_process(server: FakeIceberg) -> None:
         named, plain = pickle.load(sys.stdin.buffer)
         print(type(named).__name__, named.exists(["db", "t"]), type(plain).__name__, plain.exists(["db", "x"]))
         """
-    output = run(script, stdin=pickle.dumps((named, plain)))
-    assert output == ("IcebergNamespace True Namespace False", "")
+    assert run(script, stdin=pickle.dumps((named, plain))) == ("IcebergNamespace True Namespace False", "")
     assert server.requests[-1].headers.get("authorization") is None
     again = pickle.loads(pickle.dumps(named))
     assert again.namespace_id() == named.namespace_id() and again.exists(["db", "t"])
@@ -311,5 +300,4 @@ FORKS = """
 def test_a_forked_child_may_do_as_it_likes_and_the_parent_goes_on(server: FakeIceberg) -> None:
     output, complaints = run(FORKS, server.endpoint)
     ways = ["use", "close", "use close", "forget", "use forget", "go_on use", "end", "use end"]
-    assert output.splitlines() == [f"{way} 0 ok 1" for way in ways]
-    assert not complaints
+    assert output.splitlines() == [f"{way} 0 ok 1" for way in ways] and not complaints

@@ -30,11 +30,8 @@ from tests.fakes.unity import FakeUnity
 from tests.support.lake import make_file
 
 ROWS = pa.table({"id": [1]})
-
 LANCE = {"table_type": "lance", "gc.enabled": "false"}
-
 TABLES, EACH = 200, 2
-
 """Number of sound tables, and of tables with each fault."""
 
 
@@ -75,8 +72,7 @@ def plant(server: FakeIceberg, root: Path) -> dict[str, set[str]]:
         for manifest in (add(f"broken{i}") / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
         add(f"twin{i}", location=(root / f"t{i}").as_uri(), data=False)
-        outer = add(f"outer{i}")
-        add(f"inner{i}", location=(outer / "data").as_uri(), data=False)
+        add(f"inner{i}", location=(add(f"outer{i}") / "data").as_uri(), data=False)
         add(f"open{i}", properties={"table_type": "lance"})
         (add(f"hidden{i}") / ".lance-deregistered").touch()
         expect("location-missing", [f"gone{i}"])
@@ -190,8 +186,7 @@ async def test_audit_of_a_directory_reports_each_planted_fault(tmp_path: Path) -
         (tmp_path / "half.lance" / "_versions").mkdir()
         for manifest in (tmp_path / "broken.lance" / "_versions").iterdir():
             manifest.write_bytes(b"no manifest")
-        ids = ids_by_kind(await audit(namespace, "*"))
-        assert ids == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
+        assert ids_by_kind(await audit(namespace, "*")) == {"manifest-missing": {"half"}, "unreadable": {"broken"}}
 
 
 async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Path) -> None:
@@ -208,9 +203,7 @@ async def test_storage_that_denies_is_unreadable_and_never_missing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", ["3.1.3", "4.0.1"])
-async def test_hive_tables_that_own_their_data_become_external(
-    tmp_path: Path, version: Literal["3.1.3", "4.0.1"]
-) -> None:
+async def test_hive_tables_become_external(tmp_path: Path, version: Literal["3.1.3", "4.0.1"]) -> None:
     with FakeHive(tmp_path / "hive", version=version) as server:
         server.add_database("hive", "ns")
         for name, parameters in (
@@ -387,12 +380,9 @@ def test_columns_that_differ_are_named(schema: pa.Schema, difference: str | None
     assert [finding.seen for finding in findings] == ([] if difference is None else [difference])
 
 
-def test_denied_storage_is_unreadable_and_nothing_else() -> None:
+def test_storage_and_namespaces_with_problems_are_findings() -> None:
     state = StorageState(error=PermissionDeniedError("no"))
     findings = list(check_table(Table(TableId(["t"]), "s3://b/t"), state, needs_protection=False, uses_markers=False))
     assert [finding.kind for finding in findings] == ["unreadable"] and "denied" in findings[0].seen
-
-
-def test_namespaces_with_unusable_locations_are_findings() -> None:
     namespaces = {NamespaceId(["a"]): {"location": "relative"}, NamespaceId(["b"]): {"location": "s3://bucket"}}
     assert [finding.id for finding in check_namespaces(namespaces, ["location"])] == [NamespaceId(["a"])]

@@ -25,7 +25,6 @@ from tests.support.budget import with_usual
 from tests.support.lake import table_counts
 
 QUICK = Policy(max_retries=1, backoff_initial=0.0, backoff_max=0.0)
-
 LANCE = {"table_type": "lance"}
 
 
@@ -95,8 +94,7 @@ async def test_nothing_is_changed_if_two_tables_would_have_one_name(pair: Pair) 
     report = await copy(pair.source, pair.target, to=to)
     assert table_counts(report) == {"refused": 2, "not tried": 1} and not pair.changes()
     report = await copy(pair.source, pair.target, to=to, partial=True)
-    assert table_counts(report) == {"refused": 2, "created": 1}
-    assert await pair.names("all") == {"stock"}
+    assert table_counts(report) == {"refused": 2, "created": 1} and await pair.names("all") == {"stock"}
 
 
 async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -> None:
@@ -110,8 +108,7 @@ async def test_nothing_is_changed_if_the_target_cannot_have_a_name(pair: Pair) -
             )
             assert {it.method for it in server.requests} == {"GET"}
             report = await copy(pair.source, unity, to="main", rename=lambda name: name.replace("ü", "u"))
-            assert table_counts(report) == {"created": 2}
-            assert await unity.exists(["main", "sales", "uber"])
+            assert table_counts(report) == {"created": 2} and await unity.exists(["main", "sales", "uber"])
 
 
 async def test_missing_tables_and_namespaces_are_reported(pair: Pair) -> None:
@@ -202,7 +199,7 @@ async def test_a_target_that_ends_in_the_middle_is_completed_by_the_journal(pair
         ({"what": "sales.**", "data": True}, "data is"),
     ],
 )
-async def test_a_journal_of_another_run_is_refused_before_any_call(
+async def test_a_foreign_journal_is_refused(
     pair: Pair, tmp_path: Path, arguments: dict[str, object], difference: str
 ) -> None:
     pair.plant("orders", "returns")
@@ -268,14 +265,12 @@ async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
 
 
 REST = "rest-on-a-gateway-to-iceberg"
-
 """A server of the protocol in front of the catalog that adds the most properties to its tables."""
 
 NAMES = [
     *(name for name in SITES if name not in REAL | VARIANTS.keys() and not name.startswith(("rest-", "dir-"))),
     REST,
 ]
-
 """One site of each backend."""
 
 RUNS: list[dict[str, Any]] = [
@@ -284,22 +279,15 @@ RUNS: list[dict[str, Any]] = [
     {"mode": "sync"},
     {"mode": "sync", "delete": True},
 ]
-
 """The options of each run; all after the first one must change nothing."""
 
-_CHANGES = {
-    "create_namespace",
-    "declare_table",
-    "declare_tables",
-    "deregister_table",
-    "drop_table",
-    "register_table",
-    "rename_table",
-    "replace_table",
-}
-
+_CHANGES = set(
+    """
+    create_namespace declare_table declare_tables deregister_table drop_table register_table rename_table
+    replace_table
+""".split()
+)
 _numbers = itertools.count()
-
 Open = Callable[[str, str], Site]
 
 
@@ -330,14 +318,11 @@ def open_site(base: Path) -> Iterator[Open]:
 # A source and a target do not know each other's kind. In the usual run, each is a source and a target three times,
 # once for its own kind.
 PAIRS = list(itertools.product(NAMES, NAMES))
-
 USUAL = [(NAMES[i], NAMES[i - j]) for i in range(len(NAMES)) for j in (0, 1, 3)]
 
 
 @pytest.mark.parametrize(("source_name", "target_name"), with_usual(PAIRS, *USUAL))
-async def test_each_catalog_is_copied_to_each_other(
-    source_name: str, target_name: str, open_site: Open, base: Path
-) -> None:
+async def test_catalogs_are_copied(source_name: str, target_name: str, open_site: Open, base: Path) -> None:
     source_site, target_site = open_site("source", source_name), open_site("target", target_name)
     name = f"home{next(_numbers):03}"
     home, copied_home = source_site.above.child(name), target_site.above.child(name)

@@ -9,57 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace as spec
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateNamespaceRequest,
-    CreateTableRequest,
-    DeclareTableRequest,
-    InsertIntoTableRequest,
-)
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, NamespaceId, Table, TableId
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.errors import NotALanceTableError
+from lance_ns_async.fleet import copy_plan as plans
 from lance_ns_async.fleet.copies import copy
-from lance_ns_async.fleet.copy_plan import (
-    CheckDeclaration,
-    Conflict,
-    CopyOptions,
-    CopyPlan,
-    CopyPlanner,
-    DataPair,
-    Declare,
-    Deregister,
-    IdMapping,
-    Keep,
-    MappedIds,
-    Mode,
-    NewNamespace,
-    Refusal,
-    Replace,
-    StoredData,
-    TargetState,
-    map_tables,
-)
 from lance_ns_async.fleet.reading import Reading
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.lake import ROWS, stream, table_counts
 
 ANY = Capabilities(min_depth=0, max_depth=None)
-
 FOLDS = replace(ANY, folds_case=True)
-
 TWO_LEVELS = Capabilities(min_depth=2, max_depth=2)
-
 OWN = replace(ANY, own_properties=("table_type", "nessie.*"), own_namespace_properties=("location",))
-
 COLUMNS = replace(ANY, stores_columns=True)
-
 MANAGES = replace(ANY, commits_versions=True, own_properties=("managed_by",))
-
 A, B = pa.schema({"a": pa.int64()}), pa.schema({"b": pa.string()})
 
 
@@ -91,19 +60,19 @@ def make_plan(
     existing: Mapping[NamespaceId, Mapping[str, str]] | None = None,
     errors: Mapping[TableId, Any] | None = None,
     extra: list[Table] = [],  # noqa: B006
-    check: CheckDeclaration = accept,
-    pairs: Mapping[TableId, DataPair] | None = None,
+    check: plans.CheckDeclaration = accept,
+    pairs: Mapping[TableId, plans.DataPair] | None = None,
     unfinished: Collection[TableId] = (),
     **options: Any,
-) -> CopyPlan:
-    mapping = IdMapping.parse(to)
+) -> plans.CopyPlan:
+    mapping = plans.IdMapping.parse(to)
     by_id = {it.id: it for it in tables}
-    planner = CopyPlanner(
+    planner = plans.CopyPlanner(
         source=Reading(by_id, namespaces or {}, source),
-        target=TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
-        mapped=map_tables(by_id, mapping, target),
+        target=plans.TargetState({it.id: it for it in there}, errors or {}, existing or {}, target, extra),
+        mapped=plans.map_tables(by_id, mapping, target),
         mapping=mapping,
-        options=CopyOptions(**options),
+        options=plans.CopyOptions(**options),
         check=check,
         pairs=pairs or {},
         unfinished=unfinished,
@@ -112,33 +81,31 @@ def make_plan(
 
 
 def test_ids_that_the_target_cannot_have_are_refused() -> None:
-    mapped = map_tables([TableId(["a", "T"]), TableId(["a", "t"])], IdMapping.parse(None), FOLDS)
+    mapped = plans.map_tables([TableId(["a", "T"]), TableId(["a", "t"])], plans.IdMapping.parse(None), FOLDS)
     assert [*mapped.targets] == [("a", "t")]
     assert "stores names in lower case, and 'T' has upper case" in mapped.refusals[0].reason
-    mapped = map_tables([TableId(["a", "t"])], IdMapping.parse(None), TWO_LEVELS)
+    mapped = plans.map_tables([TableId(["a", "t"])], plans.IdMapping.parse(None), TWO_LEVELS)
     assert "requires exactly 2 namespace levels" in mapped.refusals[0].reason
 
 
 def test_two_tables_of_one_target_name_are_both_refused() -> None:
     ids = [TableId(["a", "t"]), TableId(["b", "t"]), TableId(["b", "u"])]
-    mapped = map_tables(ids, IdMapping.parse({"a": "x", "b": "x"}), ANY)
-    assert mapped == MappedIds(
+    assert plans.map_tables(ids, plans.IdMapping.parse({"a": "x", "b": "x"}), ANY) == plans.MappedIds(
         {ids[2]: TableId(["x", "u"])},
         [
-            Refusal(ids[0], TableId(["x", "t"]), "table a$t: it would become x$t, as would b$t"),
-            Refusal(ids[1], TableId(["x", "t"]), "table b$t: it would become x$t, as would a$t"),
+            plans.Refusal(ids[0], TableId(["x", "t"]), "table a$t: it would become x$t, as would b$t"),
+            plans.Refusal(ids[1], TableId(["x", "t"]), "table b$t: it would become x$t, as would a$t"),
         ],
     )
-    folded = map_tables([TableId(["T"]), TableId(["t"])], IdMapping.parse(None, "lower"), FOLDS)
+    folded = plans.map_tables([TableId(["T"]), TableId(["t"])], plans.IdMapping.parse(None, "lower"), FOLDS)
     assert len(folded.refusals) == 2 and not folded.targets
 
 
 def test_new_tables_are_declared_with_their_own_properties() -> None:
     source = table("a.t", properties={"k": "v", "table_type": "lance", "Nessie.commit": "1"}, schema=A)
     plan = make_plan([source], source=OWN, target=COLUMNS)
-    assert plan.steps == [Declare(source, source.id, {"k": "v"})]
-    assert plan.namespaces == [NewNamespace(NamespaceId(["a"]), {})]
-    assert not plan.losses
+    assert plan.steps == [plans.Declare(source, source.id, {"k": "v"})]
+    assert plan.namespaces == [plans.NewNamespace(NamespaceId(["a"]), {})] and not plan.losses
     plan = make_plan([source], source=COLUMNS, target=OWN)
     assert plan.losses == [
         (source.id, "properties that the target sets itself: Nessie.commit, table_type"),
@@ -161,9 +128,9 @@ def test_new_tables_are_declared_with_their_own_properties() -> None:
 def test_tables_that_differ_are_changed_by_a_sync_alone(there: Table, changes: list[str]) -> None:
     source = table("a.t", properties={"k": "v"}, schema=A)
     plan = make_plan([source], [there], target=COLUMNS, mode="sync")
-    assert plan.steps == [Replace(source, there, {"k": "v"}, changes)]
+    assert plan.steps == [plans.Replace(source, there, {"k": "v"}, changes)]
     plan = make_plan([source], [there], target=COLUMNS)
-    assert isinstance(plan.steps[0], Conflict)
+    assert isinstance(plan.steps[0], plans.Conflict)
     assert f"another {', '.join(changes)}" in plan.steps[0].reason
 
 
@@ -172,72 +139,72 @@ def test_tables_that_are_equal_stay() -> None:
     there = table("a.t", "s3://b/t/", properties={"k": "v", "table_type": "lance"})
     for mode in ("create", "sync"):
         plan = make_plan([source], [there], target=OWN, mode=mode, existing={NamespaceId(["a"]): {}})
-        assert plan == CopyPlan([], [Keep(source.id, there.id)], [], [])
+        assert plan == plans.CopyPlan([], [plans.Keep(source.id, there.id)], [], [])
 
 
 def test_properties_of_the_target_alone_go_only_with_delete() -> None:
     source, there = table("a.t"), table("a.t", properties={"own": "1", "nessie.x": "2"})
-    assert isinstance(make_plan([source], [there], target=OWN, mode="sync").steps[0], Keep)
+    assert isinstance(make_plan([source], [there], target=OWN, mode="sync").steps[0], plans.Keep)
     plan = make_plan([source], [there], target=OWN, mode="sync", delete=True)
-    assert plan.steps == [Replace(source, there, {}, ["properties"])]
+    assert plan.steps == [plans.Replace(source, there, {}, ["properties"])]
     moved = replace(source, location="s3://b/other")
     assert make_plan([moved], [there], target=OWN, mode="sync").steps[0].properties == {"own": "1"}  # type: ignore[union-attr]
 
 
-def test_extra_tables_are_deregistered_only_with_delete() -> None:
+def test_extra_tables_and_names_in_use() -> None:
     extra, managed = table("a.gone"), table("a.managed", managed_versioning=True)
     assert make_plan([], extra=[extra], mode="sync").steps == []
     plan = make_plan([], extra=[extra, managed], mode="sync", delete=True)
-    assert plan.steps[0] == Deregister(extra)
-    assert isinstance(plan.steps[1], Conflict) and "commits its versions" in plan.steps[1].reason
-
-
-def test_names_in_use_by_other_tables_are_conflicts() -> None:
+    assert plan.steps[0] == plans.Deregister(extra)
+    assert isinstance(plan.steps[1], plans.Conflict) and "commits its versions" in plan.steps[1].reason
     source = table("a.t")
     plan = make_plan([source], errors={source.id: NotALanceTableError("it is a view")}, mode="sync")
-    assert plan.steps == [Conflict(source.id, source.id, "it is a view")]
+    assert plan.steps == [plans.Conflict(source.id, source.id, "it is a view")]
 
 
 def test_versions_that_a_catalog_commits_are_refused_or_handed_over_or_cloned() -> None:
     source = table("a.t", managed_versioning=True, version=3)
     plan = make_plan([source])
     assert not plan.steps and "use take_over" in plan.refusals[0].reason
-    assert make_plan([source], take_over=True).steps == [Declare(source, source.id, {}, takes_over=True)]
-    assert make_plan([source], data=True).steps == [Declare(source, source.id, {})]
+    assert make_plan([source], take_over=True).steps == [plans.Declare(source, source.id, {}, takes_over=True)]
+    assert make_plan([source], data=True).steps == [plans.Declare(source, source.id, {})]
     there = table("a.t")
     plan = make_plan([source], [there], take_over=True, mode="sync")
-    assert plan.steps == [Replace(source, there, {}, [], takes_over=True)]
+    assert plan.steps == [plans.Replace(source, there, {}, [], takes_over=True)]
     managed = make_plan([table("a.t", "s3://b/u")], [replace(there, managed_versioning=True)], mode="sync")
-    assert isinstance(managed.steps[0], Conflict) and "managed_by=impl" in managed.steps[0].reason
+    assert isinstance(managed.steps[0], plans.Conflict) and "managed_by=impl" in managed.steps[0].reason
 
 
 def test_what_the_target_rejects_is_refused() -> None:
     plan = make_plan([table("a.t")], check=refuse)
-    assert plan.refusals == [Refusal(TableId(["a", "t"]), TableId(["a", "t"]), "table a$t: not here")]
+    assert plan.refusals == [plans.Refusal(TableId(["a", "t"]), TableId(["a", "t"]), "table a$t: not here")]
     assert not plan.steps and not plan.namespaces
 
 
 def test_clones_are_compared_by_their_data() -> None:
     source, there = table("a.t"), table("a.t", "s3://copies/t.lance", properties={"k": "v"})
     id = source.id
-    three, other, two = StoredData(3, "a"), StoredData(3, "b"), StoredData(2, "a")
+    three, other, two = plans.StoredData(3, "a"), plans.StoredData(3, "b"), plans.StoredData(2, "a")
 
-    def plan(original: StoredData | None, copy: StoredData | None, is_clone: bool = False, **more: Any) -> Any:
-        pairs = {id: DataPair(original, copy, is_clone)}
-        return make_plan([source], [there], data=True, pairs=pairs, **more).steps[0]
+    def plan(
+        original: plans.StoredData | None, copy: plans.StoredData | None, is_clone: bool = False, **more: Any
+    ) -> Any:
+        return make_plan(
+            [source], [there], data=True, pairs={id: plans.DataPair(original, copy, is_clone)}, **more
+        ).steps[0]
 
-    assert plan(three, three) == Keep(id, id)
+    assert plan(three, three) == plans.Keep(id, id)
     assert "version 2, that of the source 3, and it was not cloned" in plan(three, two, mode="sync").reason
     assert "version 3 as the source has, but other files" in plan(three, other, mode="sync").reason
     assert "use mode='sync' to clone the data again" in plan(three, other, True).reason
     assert "nothing was written to the source" in plan(None, other, True, mode="sync").reason
     again = plan(three, other, True, mode="sync")
-    assert isinstance(again, Replace) and again.changes == ["data"] and again.cloned == other
+    assert isinstance(again, plans.Replace) and again.changes == ["data"] and again.cloned == other
     assert (again.clone_location or "").startswith("s3://copies/t-") and again.properties == {"k": "v"}
     assert plan(three, other, True, mode="sync", delete=True).properties == {}
     assert "drop it to clone the data again" in plan(three, other, True, mode="sync", check=refuse_locations).reason
     assert "exists without data" in plan(three, None).reason
-    unfinished = Declare(source, id, {}, there=there)
+    unfinished = plans.Declare(source, id, {}, there=there)
     assert plan(three, None, mode="sync") == plan(three, None, unfinished=[id]) == unfinished
 
 
@@ -247,9 +214,9 @@ def test_namespaces_come_with_their_properties_parents_first() -> None:
     nests = replace(ANY, parent_properties=(("kind", "catalog"),))
     plan = make_plan([table("hive.sales.t")], to={"hive": "lake"}, namespaces=namespaces, source=OWN, target=nests)
     assert plan.namespaces == [
-        NewNamespace(NamespaceId(["lake"]), {"h": "1", "kind": "catalog"}),
-        NewNamespace(NamespaceId(["lake", "sales"]), {"s": "1"}),
-        NewNamespace(NamespaceId(["lake", "empty"]), {}),
+        plans.NewNamespace(NamespaceId(["lake"]), {"h": "1", "kind": "catalog"}),
+        plans.NewNamespace(NamespaceId(["lake", "sales"]), {"s": "1"}),
+        plans.NewNamespace(NamespaceId(["lake", "empty"]), {}),
     ]
     assert plan.losses == [(sales, "properties of the source's catalog: location")]
 
@@ -264,7 +231,6 @@ def test_existing_namespaces_stay() -> None:
 
 
 Lakes = tuple[AsyncNamespace, AsyncNamespace]
-
 ORDERS = TableId(["sales", "orders"])
 
 
@@ -274,8 +240,8 @@ async def source(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": (tmp_path / "source").as_uri(), "managed_by": "impl"}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["sales"]))
-            await ns.create_table(CreateTableRequest(id=list(ORDERS), properties={"k": "v"}), stream(ROWS))
+            await ns.create_namespace(spec.CreateNamespaceRequest(id=["sales"]))
+            await ns.create_table(spec.CreateTableRequest(id=list(ORDERS), properties={"k": "v"}), stream(ROWS))
             await insert(ns)
             yield ns
 
@@ -290,11 +256,11 @@ async def target(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
 
 
 async def insert(ns: AsyncNamespace) -> None:
-    await ns.insert_into_table(InsertIntoTableRequest(id=list(ORDERS)), stream(ROWS))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=list(ORDERS)), stream(ROWS))
 
 
 async def count(ns: AsyncNamespace) -> int | None:
-    return (await ns.count_table_rows(CountTableRowsRequest(id=list(ORDERS)))).count
+    return (await ns.count_table_rows(spec.CountTableRowsRequest(id=list(ORDERS)))).count
 
 
 async def describe(ns: AsyncNamespace) -> Table:
@@ -308,8 +274,7 @@ async def test_versions_that_a_catalog_commits_stay_with_it(source: AsyncNamespa
 
 
 async def test_versions_are_handed_over_to_the_storage(source: AsyncNamespace, target: AsyncNamespace) -> None:
-    report = await copy(source, target, take_over=True)
-    assert table_counts(report) == {"created": 1}
+    assert table_counts(await copy(source, target, take_over=True)) == {"created": 1}
     for ns in (source, target):
         table = await describe(ns)
         assert not table.managed_versioning and (table.properties or {})["k"] == "v"
@@ -330,12 +295,9 @@ async def test_no_hand_over_if_catalog_and_storage_differ(source: AsyncNamespace
     assert (await describe(source)).managed_versioning and not await target.exists(ORDERS)
 
 
-async def test_data_is_cloned_to_the_root_of_the_target(
-    source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path
-) -> None:
-    await source.declare_table(DeclareTableRequest(id=["sales", "empty"]))
-    report = await copy(source, target, data=True, take_over=False)
-    assert table_counts(report) == {"created": 2}
+async def test_data_is_cloned_to_the_target(source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path) -> None:
+    await source.declare_table(spec.DeclareTableRequest(id=["sales", "empty"]))
+    assert table_counts(await copy(source, target, data=True, take_over=False)) == {"created": 2}
     original, clone = await describe(source), await describe(target)
     assert original.managed_versioning and not clone.managed_versioning
     assert clone.location.startswith((tmp_path / "target").as_uri()) and (clone.properties or {})["k"] == "v"
@@ -356,8 +318,7 @@ async def test_a_sync_clones_later_versions_to_a_new_location(source: AsyncNames
     assert table_counts(report) == {"changed": 1} and earlier.location in report.rows[0].reason
     later = await describe(target)
     assert later.location != earlier.location and not later.managed_versioning
-    assert await count(target) == 9
-    assert len(lance.dataset(earlier.location)) == 6
+    assert await count(target) == 9 and len(lance.dataset(earlier.location)) == 6
     assert table_counts(await copy(source, target, data=True, mode="sync", delete=True)) == {"unchanged": 1}
 
 
@@ -374,7 +335,7 @@ async def lakes(tmp_path: Path) -> AsyncIterator[Lakes]:
 
 
 @pytest.mark.parametrize("mode", ["create", "sync"])
-async def test_a_table_of_others_with_the_same_version_is_a_conflict(lakes: Lakes, mode: Mode) -> None:
+async def test_a_table_of_others_with_the_same_version_is_a_conflict(lakes: Lakes, mode: plans.Mode) -> None:
     source, target = lakes
     others = pa.table({"other": ["a"]})
     await source.write(ORDERS, ROWS)
@@ -385,7 +346,7 @@ async def test_a_table_of_others_with_the_same_version_is_a_conflict(lakes: Lake
 
 
 @pytest.mark.parametrize("mode", ["create", "sync"])
-async def test_a_source_that_was_created_again_is_another_one(lakes: Lakes, mode: Mode) -> None:
+async def test_a_source_that_was_created_again_is_another_one(lakes: Lakes, mode: plans.Mode) -> None:
     source, target = lakes
     await source.write(ORDERS, ROWS)
     await copy(source, target, data=True)
@@ -434,22 +395,18 @@ async def test_a_clone_at_a_fixed_location_is_a_conflict(tmp_path: Path) -> None
 
 
 async def test_a_registration_without_data_gets_it_by_a_sync(source: AsyncNamespace, target: AsyncNamespace) -> None:
-    await target.create_namespace(CreateNamespaceRequest(id=["sales"]))
-    properties = {"managed_by": "storage"}
-    await target.declare_table(DeclareTableRequest(id=list(ORDERS), properties=properties))
+    await target.create_namespace(spec.CreateNamespaceRequest(id=["sales"]))
+    await target.declare_table(spec.DeclareTableRequest(id=list(ORDERS), properties={"managed_by": "storage"}))
     report = await copy(source, target, data=True)
     assert table_counts(report) == {"conflict": 1} and "exists without data" in str(report.problems)
     assert table_counts(await copy(source, target, data=True, mode="sync")) == {"created": 1}
     assert await count(target) == 6
 
 
-async def test_a_clone_that_fails_leaves_nothing(
-    source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path
-) -> None:
+async def test_a_failed_clone_leaves_nothing(source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path) -> None:
     folder = Path((await describe(source)).location.removeprefix("file://")) / "data"
     max(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns).unlink()
-    report = await copy(source, target, data=True)
-    assert table_counts(report) == {"failed": 1}
+    assert table_counts(await copy(source, target, data=True)) == {"failed": 1}
     assert not await target.exists(ORDERS)
     assert not [path for path in (tmp_path / "target").rglob("*") if path.is_file()]
 

@@ -1,11 +1,11 @@
-"""Discovery: which folders are tables, and what is registered, reported and repeated."""
+"""Discovery of tables in folders and catalogs, and the search by conditions."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from lance.file import LanceFileSession
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
-from lance_ns_async.fleet import Report, discover, sync
+from lance_ns_async.fleet import Conditions, Report, discover, sync
 from lance_ns_async.fleet.discovery import folder_names, original_names
 from lance_ns_async.fleet.folder_walk import FolderKind, FolderWalker
 from lance_ns_async.storage.folders import Folders, place_key
@@ -152,8 +152,7 @@ async def test_a_lost_catalog_gets_its_names_back(impl: str, tmp_path: Path) -> 
                     for parent in (["sales"], ["sales", "in ner"], ["x-0123456789ab"]):
                         await namespace.create_namespace({"id": parent})
                     for id in names:
-                        place = (await namespace.declare_table({"id": id})).location
-                        lance.write_dataset(ROWS, str(place))
+                        lance.write_dataset(ROWS, str((await namespace.declare_table({"id": id})).location))
                     before = await registered(namespace, [])
                     shutil.rmtree(tmp_path / "__manifest", ignore_errors=True)
                     continue
@@ -184,8 +183,7 @@ async def test_folders_that_could_be_one_table_keep_their_names(tmp_path: Path) 
                 assert rows.keys() == shared | {"n$u", "n$v", "n$n$w"}
                 assert {id for id, reason in rows.items() if "other folders could be" in reason} == shared
                 assert ids(report, "present") == ["n$y"]
-            again = await discover(namespace, tmp_path.as_uri())
-            assert again.counts == {"present": 10}
+            assert (await discover(namespace, tmp_path.as_uri())).counts == {"present": 10}
 
 
 async def test_a_name_that_the_catalog_refuses_is_that_of_the_folder(tmp_path: Path) -> None:
@@ -205,8 +203,7 @@ async def test_filters_select_tables_and_prune_folders(tmp_path: Path) -> None:
         make_table(tmp_path, path)
     async with connect(tmp_path) as namespace:
         report = await discover(namespace, str(tmp_path), into=["n"], include=["*/x.lance"], exclude=["b"])
-        assert ids(report, "registered") == ["n$a$x"]
-        assert report.counters["tables"] == 2
+        assert ids(report, "registered") == ["n$a$x"] and report.counters["tables"] == 2
 
 
 async def test_invalid_names_do_not_stop_the_rest(tmp_path: Path) -> None:
@@ -265,8 +262,7 @@ async def test_an_iceberg_catalog_gets_the_tables(tmp_path: Path) -> None:
             report = await discover(namespace, str(tmp_path), into=["lake"])
             assert report.counts == {"registered": 30}, report
             assert len(await registered(namespace, ["lake"])) == 30
-            again = await discover(namespace, str(tmp_path), into=["lake"])
-            assert again.counts == {"present": 30}
+            assert (await discover(namespace, str(tmp_path), into=["lake"])).counts == {"present": 30}
 
 
 KILLED = """
@@ -360,15 +356,13 @@ def test_names_of_default_locations_are_those_of_the_table(names: list[str]) -> 
 @pytest.mark.parametrize(
     ("path", "original", "folder"),
     [
-        ("a/t.lance", ["a", "t"], ["a", "t"]),
-        ("a~20b/t~20", ["a~20b", "t~20"], ["a~20b", "t~20"]),
+        *(("a/t.lance", ["a", "t"], ["a", "t"]), ("a~20b/t~20", ["a~20b", "t~20"], ["a~20b", "t~20"])),
         ("a/t-0123456789ab", ["a", "t"], ["a", "t-0123456789ab"]),
         ("a/t-0123456789ab.lance", ["a", "t"], ["a", "t-0123456789ab"]),
         ("a/t-0123456789AB", ["a", "t-0123456789AB"], ["a", "t-0123456789AB"]),
         ("a/-0123456789ab", ["a", "-0123456789ab"], ["a", "-0123456789ab"]),
         ("x/01234567_n$m$t", ["x", "n", "m", "t"], ["x", "n", "m", "01234567_t"]),
-        ("01234567_t", ["01234567_t"], ["01234567_t"]),
-        ("01234567_n$", ["01234567_n$"], ["01234567_n$"]),
+        *(("01234567_t", ["01234567_t"], ["01234567_t"]), ("01234567_n$", ["01234567_n$"], ["01234567_n$"])),
         (".lance", [".lance"], [".lance"]),
     ],
 )
@@ -392,5 +386,86 @@ async def test_similar_names_decide_the_first_request(tmp_path: Path) -> None:
     await walker.look("a/day=1")
     assert walker.expects_table("a/t2") and walker.expects_table("b/t3") and not walker.expects_table("a/day=2")
     before = walker.folders.listings
-    assert (await walker.look("a/t2")).kind is FolderKind.TABLE
-    assert walker.folders.listings == before + 1
+    assert (await walker.look("a/t2")).kind is FolderKind.TABLE and walker.folders.listings == before + 1
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Iterator[Namespace]:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.0] * 24, pa.float32()), 8)
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
+        namespace.write(["vectors"], pa.table({"id": range(3), "vec": vectors}))
+        namespace.write(["indexed"], pa.table({"id": range(5)})).create_scalar_index("id", "BTREE")
+        namespace.write(["stale"], pa.table({"id": range(5)})).create_scalar_index("id", "BTREE")
+        namespace.write(["stale"], pa.table({"id": range(2)}), mode="append")
+        namespace.declare_table({"id": ["declared"]})
+        yield namespace
+
+
+def names(report: Report) -> list[str]:
+    assert not report.problems
+    return [str(row.id) for row in report.rows]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (None, ["indexed", "stale", "vectors"]),
+        (Conditions(columns=["vec:fixed_size_list[8]"]), ["vectors"]),
+        (Conditions(columns=["vec:vector<float>[8]"]), ["vectors"]),
+        (Conditions(columns=[":vector[9]"]), []),
+        (Conditions(columns=["id:int64"], max_rows=5), ["indexed", "vectors"]),
+        *((Conditions(columns=["id:int32"]), []), (Conditions(min_rows=6), ["stale"])),
+        *((Conditions(min_size="1GB"), []), (Conditions(older_than="1d"), [])),
+        (Conditions(newer_than="1d"), ["indexed", "stale", "vectors"]),
+        *((Conditions(min_versions=3), ["stale"]), (Conditions(index=["id"]), ["indexed", "stale"])),
+        *((Conditions(no_index=["id"]), ["vectors"]), (Conditions(no_index=["vec"]), ["vectors"])),
+        *((Conditions(stale_index=["*"]), ["stale"]), (Conditions(properties={"owner": "ann"}), [])),
+    ],
+)
+def test_conditions_select_tables(namespace: Namespace, where: Conditions | None, expected: list[str]) -> None:
+    assert names(sync.find(namespace, "**", where)) == expected
+
+
+@pytest.mark.parametrize("type_", ["int46", "text64", "vector"])
+def test_a_type_that_arrow_does_not_have_is_an_error(type_: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"columns 'id:{type_}': Arrow has no type '{type_}'; "):
+        Conditions(columns=[f"id:{type_}"])
+    for valid in ("float16", "string_view", "list<item: int64>", "timestamp[us]", "vector[8]"):
+        Conditions(columns=[f"id:{valid}"])
+
+
+def test_a_report_without_rows_says_so(namespace: Namespace) -> None:
+    assert sync.find(namespace, "**", Conditions(min_rows=10**9)).line().startswith("find: no matches in ")
+
+
+def test_results_are_sorted_limited_and_chosen_by_functions(namespace: Namespace) -> None:
+    assert names(sync.find(namespace, "**", sort="-rows", limit=2)) == ["stale", "indexed"]
+    report = sync.find(namespace, "**", lambda facts: facts.rows == 3)
+    assert names(report) == ["vectors"]
+    assert "vectors  rows 3, size " in repr(report) and "vectors" in report._repr_html_()
+    assert report.rows[0].fields["rows"] == 3 and report.counters == {"tables": 4, "without data": 1}
+    assert report.to_arrow().num_rows == 1 and '"rows": 3' in report.to_json()
+
+
+@pytest.mark.parametrize("text", ["30", "d", "30y", "9" * 20 + "w"])
+def test_invalid_ages_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="older_than"):
+        Conditions(older_than=text)
+
+
+def test_invalid_sort_keys_and_limits_are_refused(namespace: Namespace) -> None:
+    with pytest.raises(InvalidInputError, match="sort 'age'"):
+        sync.find(namespace, "**", sort="age")
+    with pytest.raises(InvalidInputError, match="limit 0"):
+        sync.find(namespace, "**", limit=0)
+
+
+def test_damaged_tables_are_failures_beside_the_matches(namespace: Namespace, tmp_path: Path) -> None:
+    for manifest in (tmp_path / "stale.lance" / "_versions").iterdir():
+        manifest.write_bytes(b"no manifest")
+    report = sync.find(namespace, "**")
+    assert [(str(row.id), row.outcome) for row in report.rows] == [
+        ("indexed", "match"),
+        ("vectors", "match"),
+        ("stale", "failed"),
+    ]

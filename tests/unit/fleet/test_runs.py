@@ -40,9 +40,8 @@ async def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_finished_run_starts_again(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
     for _ in range(2):
-        async with open_journal(file, "copy", RUN) as journal:
+        async with open_journal(tmp_path / "journal", "copy", RUN) as journal:
             assert await journal.entries("tables") == {}
             await journal.put(("tables", "a", 1))
             await journal.finish()
@@ -166,36 +165,25 @@ ORDERS = TableId(["hive", "sales", "orders"])
 @pytest.mark.parametrize(
     ("to", "copy"),
     [
-        (None, "hive.sales.orders"),
-        ("lake", "lake.hive.sales.orders"),
-        (["a.b"], "$a.b$hive$sales$orders"),
-        (NamespaceId(["x", "y"]), "x.y.hive.sales.orders"),
-        ({"hive": "lake"}, "lake.sales.orders"),
-        ({"hive": ""}, "sales.orders"),
-        ({"": "lake"}, "lake.hive.sales.orders"),
-        ({"hive": "a", "hive.sales": "b.c"}, "b.c.orders"),
-        (lambda id: [id.name], "$orders"),
+        *((None, "hive.sales.orders"), ("lake", "lake.hive.sales.orders"), (["a.b"], "$a.b$hive$sales$orders")),
+        *((NamespaceId(["x", "y"]), "x.y.hive.sales.orders"), ({"hive": "lake"}, "lake.sales.orders")),
+        *(({"hive": ""}, "sales.orders"), ({"": "lake"}, "lake.hive.sales.orders")),
+        *(({"hive": "a", "hive.sales": "b.c"}, "b.c.orders"), (lambda id: [id.name], "$orders")),
     ],
 )
 def test_ids_follow_the_rules(to: To, copy: str) -> None:
     assert IdMapping.parse(to).table(ORDERS) == TableId(copy)
 
 
-def test_names_of_the_source_are_renamed_and_those_of_rules_are_not() -> None:
+def test_rules_rename_ids() -> None:
     mapping = IdMapping.parse({"Hive": "Lake"}, "lower")
     assert mapping.table(TableId(["Hive", "Sales", "Orders"])) == ("Lake", "sales", "orders")
     assert mapping.namespace(NamespaceId(["Hive", "Sales"])) == ("Lake", "sales")
     assert IdMapping.parse(None, lambda name: f"{name}_").table(TableId(["a", "b"])) == ("a_", "b_")
-
-
-def test_ids_without_a_rule_are_refused() -> None:
     mapping = IdMapping.parse({"spark": "lake"})
     with pytest.raises(InvalidInputError, match="no rule of `to` applies"):
         mapping.table(ORDERS)
     assert mapping.namespace(ORDERS.parent) is None
-
-
-def test_wrong_rules_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="appears twice"):
         IdMapping.parse({"a.b": "x", "a$b": "y"})
     with pytest.raises(InvalidInputError, match="rename 'upper'"):
@@ -213,7 +201,6 @@ def test_copies_are_traced_back() -> None:
 
 
 T = TableId(["a$b", "t"])
-
 ROWS = [
     Row(T, "registered", location="s3://b/t"),
     Row(TableId(["u"]), "registered", location="s3://b/u", fields={"size": 3}),
@@ -224,9 +211,6 @@ ROWS = [
 
 def test_rows_survive_json() -> None:
     assert [Row.from_dict(json.loads(json.dumps(row.to_dict()))) for row in ROWS] == ROWS
-
-
-def test_fields_cannot_replace_the_rows_own() -> None:
     with pytest.raises(ValueError, match="outcome"):
         Row(T, "x", fields={"outcome": "y"})
 
@@ -247,9 +231,6 @@ def test_text_and_html_list_the_problems() -> None:
     html = report._repr_html_()
     assert "not &lt;allowed&gt;" in html and html.index("not &lt;") < html.index("registered</span></td>")
     assert "<table>" not in Report("audit", [])._repr_html_()
-
-
-def test_long_sections_are_cut() -> None:
     report = Report("copy", [Row(TableId([f"t{n}"]), "failed", "x") for n in range(25)])
     assert repr(report).endswith("... and 5 more") and "and 5 more" in report._repr_html_()
 

@@ -49,16 +49,9 @@ async def test_the_token_lets_in(gateway: Gateway, headers: Mapping[str, str]) -
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
-        {"Authorization": TOKEN},
-        {"Authorization": f"Basic {TOKEN}"},
-        {"Authorization": "Bearer"},
-        {"Authorization": "Bearer "},
-        {"x-lance-token": ""},
-        {"x-lance-token": TOKEN[:-1]},
-        {"x-lance-token": f"{TOKEN}x"},
-        {"x-lance-token": "é"},
-        {"Cookie": f"x-lance-token={TOKEN}"},
+        *({}, {"Authorization": TOKEN}, {"Authorization": f"Basic {TOKEN}"}, {"Authorization": "Bearer"}),
+        *({"Authorization": "Bearer "}, {"x-lance-token": ""}, {"x-lance-token": TOKEN[:-1]}),
+        *({"x-lance-token": f"{TOKEN}x"}, {"x-lance-token": "é"}, {"Cookie": f"x-lance-token={TOKEN}"}),
     ],
 )
 async def test_other_clients_are_rejected(gateway: Gateway, headers: Mapping[str, str]) -> None:
@@ -68,13 +61,10 @@ async def test_other_clients_are_rejected(gateway: Gateway, headers: Mapping[str
         assert TOKEN.encode() not in answer.body
 
 
-async def test_requests_without_a_token_are_not_read() -> None:
+async def test_requests_need_a_token() -> None:
     async with serving(object(), idle=0.1) as gateway:
         answer = await ask(gateway, "POST", "/v1/table/t/insert", headers={"Content-Length": "1000000000"}, token=False)
         assert answer.status == 401
-
-
-async def test_a_token_is_made_up_where_none_is_given() -> None:
     async with serving(object()) as one, serving(object()) as other:
         assert one.token != other.token and len(one.token) >= 32
         assert one.headers == {"x-lance-token": one.token}
@@ -131,13 +121,9 @@ async def test_names_of_this_machine_are_known(gateway: Gateway, host: str) -> N
     assert (await ask(gateway, "GET", "/health", headers={"Host": host})).status == 200
 
 
-async def test_a_name_that_is_given_is_known() -> None:
+async def test_other_names_of_servers_are_known() -> None:
     async with serving(object(), hosts=["Catalog.example.com"]) as gateway:
-        headers = {"Host": "catalog.example.com:443"}
-        assert (await ask(gateway, "GET", "/health", headers=headers)).status == 200
-
-
-async def test_a_server_that_others_reach_takes_any_name() -> None:
+        assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com:443"})).status == 200
     async with serving(object(), host="0.0.0.0") as gateway:
         assert gateway.url.startswith("http://127.0.0.1:")
         assert (await ask(gateway, "GET", "/health", headers={"Host": "catalog.example.com"})).status == 200
@@ -183,16 +169,12 @@ async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     "head",
     [
-        "GET /" + "a" * 100_000 + " HTTP/1.1",
-        "GET /health HTTP/1.1\r\nx: " + "a" * 100_000,
+        *("GET /" + "a" * 100_000 + " HTTP/1.1", "GET /health HTTP/1.1\r\nx: " + "a" * 100_000),
         "GET /health HTTP/1.1\r\n" + "\r\n".join(f"x{i}: y" for i in range(1000)),
         "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nx y: z",
         "POST /health HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4",
         "POST /health HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
-        "POST /health HTTP/1.1\r\nContent-Length: -1",
-        "GET /health HTTP/1.1\r\nx: \0",
-        "GET",
-        "\x16\x03\x01",
+        *("POST /health HTTP/1.1\r\nContent-Length: -1", "GET /health HTTP/1.1\r\nx: \0", "GET", "\x16\x03\x01"),
     ],
 )
 async def test_what_is_no_http_is_refused_and_the_connection_closed(gateway: Gateway, head: str) -> None:

@@ -21,8 +21,6 @@ from tests.fakes.polaris import FakePolaris
 from tests.support.gateway import ask
 from tests.support.lake import ROWS, stream
 
-NAMES = ("declare", "register")
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
@@ -48,7 +46,7 @@ def tree(folder: Path) -> Sequence[str]:
 async def statuses(gateway: Gateway, location: str, parent: str = "n") -> set[int]:
     """Returns the statuses of a declaration and a registration at a location, which leave no table."""
     codes = set()
-    for operation in NAMES:
+    for operation in ("declare", "register"):
         response = await ask(gateway, "POST", f"/v1/table/{parent}$t/{operation}", {"location": location})
         codes.add(response.status)
         if response.status == 200:
@@ -66,60 +64,22 @@ async def test_locations_outside_are_refused_and_untouched(lake: Path, iceberg: 
             await ask(gateway, "POST", "/v1/namespace/n/create", {})
             calls = len(iceberg.requests)
             outside = [
-                f"file://{home}/home/secret.lance",
-                f"file://{home}/home/none.lance",
-                f"file:{home}/home/secret.lance",
-                f"{home}/home/secret.lance",
-                f"file://{lake}-of-another/t",
-                f"file://{lake}",
-                f"file://{lake}/",
-                f"file://{lake}/../home/secret.lance",
-                f"file://{lake}/%2e%2e/home/secret.lance",
-                f"file://{lake}/%252e%252e/home/secret.lance",
-                f"file://{lake}//t",
-                f"file://{lake}/out/secret.lance",
-                f"file://{home}/in/t",
-                f"file://localhost{lake}/t",
-                f"file+uring://{home}/home/t",
-                f"{lake}/t",
-                f"s3://{lake}/t",
-                "s3://bucket/t",
-                "lake/t",
-                f"FILE://{home}/home/t",
-                f"file:///{home}/home/t",
-                f"file://{lake}/./../home/t",
-                f"file://{lake}/a/../../home/t",
-                f"file://{lake}/%2E%2E/home/t",
-                f"file://{lake}/.%2e/home/t",
-                f"file://{lake}/a/%2e%2e%2f%2e%2e%2fhome/t",
-                f"file://{lake}%2f..%2fhome/t",
-                f"file://{lake}/..\\home\\t",
-                f"file://{lake}/\0/../../home/t",
-                f"file://{lake}/%00/t",
-                f"file://user@{lake}/t",
-                f"file://127.0.0.1{lake}/t",
-                f"file://{home}/lake /t",
-                f" file://{lake}/t",
-                f"file://{home}/LAKE/t",
-                f"file-object-store://{home}/home/t",
-                "file:///etc/t",
-                "file://etc/t",
-                "file:/etc/t",
-                "//etc/t",
-                "/etc/t",
-                "%2fetc%2ft",
-                "~/t",
-                "..",
-                ".",
-                "C:\\t",
-                "\\\\host\\share\\t",
-                "memory://t",
-                "http://127.0.0.1/t",
-                "az://container/t",
-                "abfss://container@account.dfs.core.windows.net/t",
-                "gs://bucket/t",
-                "hdfs://host/t",
-                "data:,t",
+                *(f"file://{home}/home/secret.lance", f"file://{home}/home/none.lance"),
+                *(f"file:{home}/home/secret.lance", f"{home}/home/secret.lance", f"file://{lake}-of-another/t"),
+                *(f"file://{lake}", f"file://{lake}/", f"file://{lake}/../home/secret.lance"),
+                *(f"file://{lake}/%2e%2e/home/secret.lance", f"file://{lake}/%252e%252e/home/secret.lance"),
+                *(f"file://{lake}//t", f"file://{lake}/out/secret.lance", f"file://{home}/in/t"),
+                *(f"file://localhost{lake}/t", f"file+uring://{home}/home/t", f"{lake}/t", f"s3://{lake}/t"),
+                *("s3://bucket/t", "lake/t", f"FILE://{home}/home/t", f"file:///{home}/home/t"),
+                *(f"file://{lake}/./../home/t", f"file://{lake}/a/../../home/t", f"file://{lake}/%2E%2E/home/t"),
+                *(f"file://{lake}/.%2e/home/t", f"file://{lake}/a/%2e%2e%2f%2e%2e%2fhome/t"),
+                *(f"file://{lake}%2f..%2fhome/t", f"file://{lake}/..\\home\\t", f"file://{lake}/\0/../../home/t"),
+                *(f"file://{lake}/%00/t", f"file://user@{lake}/t", f"file://127.0.0.1{lake}/t"),
+                *(f"file://{home}/lake /t", f" file://{lake}/t", f"file://{home}/LAKE/t"),
+                *(f"file-object-store://{home}/home/t", "file:///etc/t", "file://etc/t", "file:/etc/t", "//etc/t"),
+                *("/etc/t", "%2fetc%2ft", "~/t", "..", ".", "C:\\t", "\\\\host\\share\\t", "memory://t"),
+                *("http://127.0.0.1/t", "az://container/t", "abfss://container@account.dfs.core.windows.net/t"),
+                *("gs://bucket/t", "hdfs://host/t", "data:,t"),
             ]
             assert len(set(outside)) > 50
             for location in outside:
@@ -146,13 +106,7 @@ async def test_prefixes_are_allowed_in_addition(lake: Path, iceberg: FakeIceberg
             await ask(gateway, "POST", "/v1/namespace/n/create", {})
             for location in ("s3://bucket/a/t", f"file://{lake.parent}/home/t", "s3://other/t"):
                 assert await statuses(gateway, location) == {200}, location
-            for location in (
-                "s3://bucket/abc",
-                "s3://bucket/a",
-                "s3://buckets/a/t",
-                "gs://bucket/a/t",
-                "s3://other2/t",
-            ):
+            for location in "s3://bucket/abc s3://bucket/a s3://buckets/a/t gs://bucket/a/t s3://other2/t".split():
                 assert await statuses(gateway, location) == {403}, location
         async with serving(ns, allow_locations=None) as gateway:
             assert await statuses(gateway, "gs://anywhere/t") == {200}
@@ -243,16 +197,10 @@ async def test_clients_do_not_place_namespaces_outside(lake: Path, iceberg: Fake
 @pytest.mark.parametrize(
     "properties",
     [
-        {"aws_endpoint": "http://127.0.0.1:1"},
-        {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
-        {"endpoint": "http://127.0.0.1:1"},
-        {"azure_storage_account_name": "other"},
-        {"account_name": "other"},
-        {"google_application_credentials": "/etc/passwd"},
-        {"proxy_url": "http://127.0.0.1:1"},
-        {"bucket": "payroll"},
-        {"region": "evil.example/"},
-        {"write.metadata.path": "file:///etc/t"},
+        *({"aws_endpoint": "http://127.0.0.1:1"}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}),
+        *({"endpoint": "http://127.0.0.1:1"}, {"azure_storage_account_name": "other"}, {"account_name": "other"}),
+        *({"google_application_credentials": "/etc/passwd"}, {"proxy_url": "http://127.0.0.1:1"}),
+        *({"bucket": "payroll"}, {"region": "evil.example/"}, {"write.metadata.path": "file:///etc/t"}),
         {"location": "file:///etc/t"},
     ],
     ids=lambda properties: next(iter(properties)),
@@ -296,8 +244,7 @@ async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) 
         properties = {"uri": inner.url, "data_operations": "remote", **headers}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             operation = {"declare_table": {"id": ["t"], "location": "file:///etc/t"}}
-            response = await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
-            assert response.status == 403
+            assert (await ask(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})).status == 403
 
 
 async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
@@ -305,5 +252,4 @@ async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:
     blobs = lance.blob.blob_array([(tmp_path / "home").as_uri()])
     rows = pa.table({"b": blobs}, schema=pa.schema([lance.blob.blob_field("b")]))
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as gateway:
-        response = await ask(gateway, "POST", "/v1/table/t/create", stream(rows))
-        assert response.status == 400
+        assert (await ask(gateway, "POST", "/v1/table/t/create", stream(rows))).status == 400

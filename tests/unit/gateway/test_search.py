@@ -6,17 +6,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_namespace.errors import (
-    ErrorCode,
-    InternalError,
-    InvalidInputError,
-    PermissionDeniedError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.gateway import Gateway, MountedNamespace, serving
@@ -28,10 +22,7 @@ from tests.support.gateway import ask
 from tests.unit.gateway.test_rights import gateway_for
 from tests.unit.storage.test_sql_bounds import DEADLY, EVERYDAY
 
-SEARCH = "/v1/table/search"
-
 ROWS = pa.table({"id": [1, 2], "vector": pa.array([[0.0, 1.0], [1.0, 0.0]], pa.list_(pa.float32(), 2))})
-
 ANN: Mapping[str, Mapping[str, Any]] = {"ann": {"rights": "read", "only": ["s.pub_*"]}, "owner": {"rights": "admin"}}
 
 
@@ -58,8 +49,8 @@ async def test_a_client_searches_what_it_may_see(ns: AsyncNamespace, tmp_path: P
             assert {row["_table"] for row in found.rows.to_pylist()} == {"s$pub_a"}
             found = await ann.search_many(["s.pub_a", "s.pub_b", "s.secret"], vector=[0, 1])
             assert {str(id): type(error) for id, error in found.errors.items()} == {
-                "s$secret": PermissionDeniedError,
-                "s$pub_b": TableNotFoundError,
+                "s$secret": err.PermissionDeniedError,
+                "s$pub_b": err.TableNotFoundError,
             }
         async with client(gateway, "owner") as owner:
             assert len((await owner.search_many("**", vector=[0, 1])).searched) == 3
@@ -75,23 +66,22 @@ async def test_rights_hold_before_a_server_that_searches_itself(ns: AsyncNamespa
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"tables": ["s.secret"], "vector": [0, 1]}, ErrorCode.PERMISSION_DENIED),
-        ({"tables": [], "vector": [0, 1]}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"]}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "k": 10**9}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "nprobes": 3}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "query_fields": {"k": 3}}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "query_fields": {"include": None}}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "filter": "sleep(9) > 1"}, ErrorCode.INVALID_INPUT),
-        ({"tables": ["s.*"], "vector": [0, 1], "timeout": 0}, ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.secret"], "vector": [0, 1]}, err.ErrorCode.PERMISSION_DENIED),
+        ({"tables": [], "vector": [0, 1]}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"]}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "k": 10**9}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "nprobes": 3}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "query_fields": {"k": 3}}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "query_fields": {"include": None}}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "filter": "sleep(9) > 1"}, err.ErrorCode.INVALID_INPUT),
+        ({"tables": ["s.*"], "vector": [0, 1], "timeout": 0}, err.ErrorCode.INVALID_INPUT),
     ],
 )
 async def test_invalid_requests_are_refused(
-    ns: AsyncNamespace, tmp_path: Path, fields: Mapping[str, Any], code: ErrorCode
+    ns: AsyncNamespace, tmp_path: Path, fields: Mapping[str, Any], code: err.ErrorCode
 ) -> None:
     async with gateway_for(ns, tmp_path, ANN) as gateway:
-        answer = await ask(gateway, "POST", SEARCH, fields, {"x-lance-token": "ann"})
-        assert answer.code == code
+        assert (await ask(gateway, "POST", "/v1/table/search", fields, {"x-lance-token": "ann"})).code == code
 
 
 async def test_without_one_catalog_tables_are_searched_one_by_one(ns: AsyncNamespace) -> None:
@@ -106,7 +96,7 @@ def test_a_response_that_is_not_of_a_search_is_an_error() -> None:
         file(ROWS.to_reader()),
         file(ROWS.replace_schema_metadata({"lance_ns.search": "{"}).to_reader()),
     ):
-        with pytest.raises(InternalError):
+        with pytest.raises(err.InternalError):
             decode(data)
 
 
@@ -147,7 +137,6 @@ COSTLY = {
     "braces": "{a} = 1",
     "semicolon": "id > 1;",
 }
-
 """Texts that a remote caller may not send."""
 
 
@@ -164,7 +153,7 @@ def test_everyday_conditions_pass(sql: str) -> None:
 @pytest.mark.parametrize("sql", DEADLY.values(), ids=DEADLY)
 def test_deadly_texts_are_rejected(sql: str) -> None:
     for texts in (Texts({"filter": sql}), Texts(values={"filter": sql})):
-        with pytest.raises(InvalidInputError, match=r"^filter: .*; ") as rejected:
+        with pytest.raises(err.InvalidInputError, match=r"^filter: .*; ") as rejected:
             check(texts)
         assert len(str(rejected.value)) < 300
 
@@ -172,24 +161,21 @@ def test_deadly_texts_are_rejected(sql: str) -> None:
 @pytest.mark.parametrize("sql", COSTLY.values(), ids=COSTLY)
 def test_costly_texts_are_rejected(sql: str) -> None:
     Texts({"filter": sql}).check()
-    with pytest.raises(InvalidInputError, match=r"^filter: "):
+    with pytest.raises(err.InvalidInputError, match=r"^filter: "):
         check(Texts({"filter": sql}))
 
 
 @pytest.mark.parametrize("sql", ["'" + "a" * 5_000 + "'", "length('" + "a" * 5_000 + "')"])
 def test_long_values_are_rejected(sql: str) -> None:
     Texts(values={"updates: name": sql}).check()
-    with pytest.raises(InvalidInputError, match=r"^updates: name: .* 4096 bytes"):
+    with pytest.raises(err.InvalidInputError, match=r"^updates: name: .* 4096 bytes"):
         check(Texts(values={"updates: name": sql}))
 
 
-def test_limits_apply_to_all_texts_of_a_request_together() -> None:
-    with pytest.raises(InvalidInputError, match=r"^columns: c25[0-9]: "):
+def test_limits_of_texts() -> None:
+    with pytest.raises(err.InvalidInputError, match=r"^columns: c25[0-9]: "):
         check(Texts(values={f"columns: c{i}": "upper(name)" for i in range(300)}))
     check(Texts(values={f"columns: c{i}": "name" for i in range(5_000)}))
-
-
-def test_a_function_may_be_allowed() -> None:
     check(Texts({"filter": "Levenshtein(name, 'abc') > 1"}), "levenshtein")
 
 
@@ -197,5 +183,5 @@ def test_a_function_may_be_allowed() -> None:
 def test_any_text_passes_or_is_rejected(sql: str) -> None:
     try:
         check(Texts({"filter": sql}, {"value": sql}))
-    except InvalidInputError as e:
+    except err.InvalidInputError as e:
         assert str(e).startswith(("filter: ", "value: "))

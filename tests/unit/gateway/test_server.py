@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
 _RANDOM = re.compile(
     r"[0-9a-f]{8}_|-[0-9a-f]{12}\b|_size\W+\d+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|datetime\(.*?tzinfo=[^)]*\)+|elapsed[^,\]]*|\d+(\.\d+)?[nµm]?s"
 )
-
 Step = tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], bytes]
 
 
@@ -43,12 +42,9 @@ def steps(n: list[str], name: str) -> Sequence[Step]:
     query = {"id": t, "k": 2, "vector": {"single_vector": [0.0, 1.0]}, "vector_column": "v"}
     return [
         ("create_namespace", {"id": n, "properties": {"owner": "me"}}),
-        ("create_namespace", {"id": n}),
-        ("create_namespace", {"id": n, "mode": "exist_ok"}),
-        ("describe_namespace", {"id": n}),
-        ("namespace_exists", {"id": n}),
-        ("namespace_exists", {"id": [*n[:-1], "missing"]}),
-        ("list_namespaces", {"id": n[:-1]}),
+        *(("create_namespace", {"id": n}), ("create_namespace", {"id": n, "mode": "exist_ok"})),
+        *(("describe_namespace", {"id": n}), ("namespace_exists", {"id": n})),
+        *(("namespace_exists", {"id": [*n[:-1], "missing"]}), ("list_namespaces", {"id": n[:-1]})),
         ("list_namespaces", {"id": n[:-1], "limit": 0}),
         ("create_table", {"id": t, "properties": {"p": "q%&=+é"}}, stream(ROWS)),
         ("create_table", {"id": t}, stream(ROWS)),
@@ -57,24 +53,18 @@ def steps(n: list[str], name: str) -> Sequence[Step]:
         ("describe_table", {"id": t, "load_detailed_metadata": True, "with_table_uri": True}),
         ("describe_table", {"id": t, "version": 1}),
         ("describe_table", {"id": t, "check_declared": True, "vend_credentials": True}),
-        ("describe_table", {"id": missing}),
-        ("table_exists", {"id": t}),
-        ("table_exists", {"id": t, "version": 9}),
-        ("declare_table", {"id": [*n, "declared"]}),
-        ("declare_table", {"id": t}),
-        ("list_tables", {"id": n}),
+        *(("describe_table", {"id": missing}), ("table_exists", {"id": t})),
+        *(("table_exists", {"id": t, "version": 9}), ("declare_table", {"id": [*n, "declared"]})),
+        *(("declare_table", {"id": t}), ("list_tables", {"id": n})),
         ("list_tables", {"id": n, "include_declared": False}),
-        ("list_tables", {"id": n, "limit": 1}),
-        ("list_all_tables", {"id": None}),
-        ("list_all_tables", {"id": None, "limit": 1}),
-        ("insert_into_table", {"id": t}, stream(ROWS)),
+        *(("list_tables", {"id": n, "limit": 1}), ("list_all_tables", {"id": None})),
+        *(("list_all_tables", {"id": None, "limit": 1}), ("insert_into_table", {"id": t}, stream(ROWS))),
         ("insert_into_table", {"id": t, "mode": "overwrite"}, stream(ROWS)),
         ("merge_insert_into_table", {"id": t, "on": ["id"], "when_matched_update_all": True}, stream(ROWS.slice(0, 1))),
         ("merge_insert_into_table", {"id": t, "on": ["no", "no2"], "timeout": "9s"}, stream(ROWS)),
         ("update_table", {"id": t, "updates": [["text", "'new'"]], "predicate": "id = 1"}),
         ("delete_from_table", {"id": t, "predicate": "id = 3"}),
-        ("count_table_rows", {"id": t}),
-        ("count_table_rows", {"id": t, "predicate": "no"}),
+        *(("count_table_rows", {"id": t}), ("count_table_rows", {"id": t, "predicate": "no"})),
         ("query_table", query),
         ("query_table", {**query, "columns": {"column_names": ["id"]}, "filter": "id > 1", "version": 1}),
         ("explain_table_query_plan", {"id": t, "query": query, "verbose": True}),
@@ -96,12 +86,9 @@ def steps(n: list[str], name: str) -> Sequence[Step]:
         ("create_table_tag", {"id": t, "tag": "a tag", "version": 2}),
         ("create_table_tag", {"id": t, "tag": "tag", "version": 2}),
         ("update_table_tag", {"id": t, "tag": "tag", "version": 3}),
-        ("list_table_tags", {"id": t, "limit": 1}),
-        ("get_table_tag_version", {"id": t, "tag": "tag"}),
-        ("get_table_tag_version", {"id": t, "tag": "no"}),
-        ("delete_table_tag", {"id": t, "tag": "tag"}),
-        ("create_table_branch", {"id": t, "name": "side"}),
-        ("create_table_branch", {"id": t, "name": "side"}),
+        *(("list_table_tags", {"id": t, "limit": 1}), ("get_table_tag_version", {"id": t, "tag": "tag"})),
+        *(("get_table_tag_version", {"id": t, "tag": "no"}), ("delete_table_tag", {"id": t, "tag": "tag"})),
+        *(("create_table_branch", {"id": t, "name": "side"}), ("create_table_branch", {"id": t, "name": "side"})),
         ("list_table_branches", {"id": t}),
         ("insert_into_table", {"id": t, "branch": "side"}, stream(ROWS)),
         ("delete_table_branch", {"id": t, "name": "side"}),
@@ -113,15 +100,11 @@ def steps(n: list[str], name: str) -> Sequence[Step]:
         ("restore_table", {"id": t, "version": 1}),
         ("alter_table_backfill_columns", {"id": t, "column": "z"}),
         ("create_materialized_view", {"id": missing, "kind": "query", "source_query": "{}", "output_schema": "{}"}),
-        ("refresh_materialized_view", {"id": missing}),
-        ("describe_transaction", {"id": [*t, "1"]}),
+        *(("refresh_materialized_view", {"id": missing}), ("describe_transaction", {"id": [*t, "1"]})),
         ("alter_transaction", {"id": [*t, "1"], "actions": [{"setStatusAction": {"status": "Queued"}}]}),
         ("rename_table", {"id": t, "new_table_name": "other"}),
-        ("deregister_table", {"id": [*n, "declared"]}),
-        ("register_table", {"id": t, "location": "nowhere"}),
-        ("drop_namespace", {"id": n}),
-        ("drop_table", {"id": t}),
-        ("drop_table", {"id": [*n, "other"]}),
+        *(("deregister_table", {"id": [*n, "declared"]}), ("register_table", {"id": t, "location": "nowhere"})),
+        *(("drop_namespace", {"id": n}), ("drop_table", {"id": t}), ("drop_table", {"id": [*n, "other"]})),
         ("drop_table", {"id": missing}),
         ("drop_namespace", {"id": n, "mode": "Skip", "behavior": "Restrict"}),
     ]
@@ -338,8 +321,7 @@ async def test_what_is_under_way_is_finished_at_the_end(operation: str) -> None:
             request = group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
             await slow.begun.wait()
             asyncio.get_running_loop().call_later(0.05, slow.go.set)
-        assert slow.outcome == "done"
-        assert (await request).status == 200
+        assert slow.outcome == "done" and (await request).status == 200
     assert gateway.cut_off == 0
 
 
@@ -353,13 +335,11 @@ async def test_the_end_does_not_wait_for_ever(operation: str) -> None:
     assert gateway.cut_off == (operation == "drop")
     slow = Slow()
     with pytest.raises(ExceptionGroup) as raised:
-        async with asyncio.TaskGroup() as group:
-            async with serving(slow, grace=0.05) as gateway:
-                group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
-                await slow.begun.wait()
+        async with asyncio.TaskGroup() as group, serving(slow, grace=0.05) as gateway:
+            group.create_task(ask(gateway, "POST", f"/v1/table/t/{operation}"))
+            await slow.begun.wait()
     # The connection was closed without a response.
-    assert raised.group_contains(IndexError)
-    assert slow.outcome == "cancelled"
+    assert raised.group_contains(IndexError) and slow.outcome == "cancelled"
     assert gateway.cut_off == 1
 
 

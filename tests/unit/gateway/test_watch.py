@@ -30,7 +30,6 @@ WATCH = "/v1/table/watch"
 NEVER = 86_400
 """Seconds between two looks, of which there is only the first."""
 ANN = {"ann": {"rights": "read", "only": ["s.pub_*"]}}
-
 Event = tuple[str, dict[str, Any]]
 
 
@@ -188,8 +187,7 @@ async def test_versions_are_changes(tmp_path: Path) -> None:
         _, token = await look(gateway, versions=True, tables=["t"])
         await ns.write(["t"], pa.table({"id": [1]}), mode="append")
         seen, token = await look(gateway, versions=True, tables=[["t"]], since=token)
-        assert seen == ["version t"]
-        assert str(tmp_path) not in str(content(token)[1])
+        assert seen == ["version t"] and str(tmp_path) not in str(content(token)[1])
 
 
 async def test_a_client_sees_only_what_it_may_use(ns: AsyncNamespace, server: FakeIceberg, tmp_path: Path) -> None:
@@ -220,8 +218,7 @@ async def test_a_token_of_another_client_shows_nothing(ns: AsyncNamespace, serve
     async with gateway_for(ns, tmp_path, {**ANN, "bob": {"rights": "read"}}) as gateway:
         _, token = await look(gateway, "bob")
         format, of, tables = content(token)
-        guess = [["s", "guess"], "s3://bucket/guess", None, None]
-        forged = packed([format, of, [*tables, guess]])
+        forged = packed([format, of, [*tables, [["s", "guess"], "s3://bucket/guess", None, None]]])
         assert sorted((await look(gateway, "ann", since=forged))[0]) == ["dropped s.a", "dropped s.guess"]
         # Also if it is not known which tables there are.
         server.fail(403, times=None, match="GET .*/namespaces/s/tables")
@@ -251,24 +248,12 @@ async def test_a_location_of_a_token_is_not_read(ns: AsyncNamespace, server: Fak
 @pytest.mark.parametrize(
     "values",
     [
-        b"[" * 100_000,
-        b" " * (17 << 20) + b"[]",
-        5,
-        {},
-        [2, [], []],
-        [2, 5, []],
-        [2, [5], []],
-        [2, ["OF", "**"], [5]],
-        [2, ["OF", "**"], [[["t"]]]],
-        [2, ["OF", "**"], [["t", "s3://b", None, None]]],
-        [2, ["OF", "**"], [[[], "s3://b", None, None]]],
-        [2, ["OF", "**"], [[[5], "s3://b", None, None]]],
-        [2, ["OF", "**"], [[["t"], 5, None, None]]],
-        [2, ["OF", "**"], [[["t"], "file://[", None, None]]],
-        [2, ["OF", "**"], [[["t"], "s3://b", 5, None]]],
-        [2, ["OF", "**"], [[["t"], "s3://b", None, "1"]]],
-        [2, ["OF", "s.*"], []],
-        [2, ["other", "**"], []],
+        *(b"[" * 100_000, b" " * (17 << 20) + b"[]", 5, {}, [2, [], []], [2, 5, []], [2, [5], []]),
+        *([2, ["OF", "**"], [5]], [2, ["OF", "**"], [[["t"]]]], [2, ["OF", "**"], [["t", "s3://b", None, None]]]),
+        *([2, ["OF", "**"], [[[], "s3://b", None, None]]], [2, ["OF", "**"], [[[5], "s3://b", None, None]]]),
+        *([2, ["OF", "**"], [[["t"], 5, None, None]]], [2, ["OF", "**"], [[["t"], "file://[", None, None]]]),
+        *([2, ["OF", "**"], [[["t"], "s3://b", 5, None]]], [2, ["OF", "**"], [[["t"], "s3://b", None, "1"]]]),
+        *([2, ["OF", "s.*"], []], [2, ["other", "**"], []]),
     ],
     ids=lambda values: str(values)[-60:],
 )
@@ -285,12 +270,8 @@ async def test_a_wrong_token_is_refused(ns: AsyncNamespace, values: Any) -> None
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "tables: it is missing"),
-        ({"tables": []}, "tables"),
-        ({"tables": "s.**"}, "tables"),
-        ({"tables": [5]}, "tables"),
-        ({"tables": ["s..t"]}, "empty"),
-        ({"tables": ["s..*"]}, "empty"),
+        *(({}, "tables: it is missing"), ({"tables": []}, "tables"), ({"tables": "s.**"}, "tables")),
+        *(({"tables": [5]}, "tables"), ({"tables": ["s..t"]}, "empty"), ({"tables": ["s..*"]}, "empty")),
         ({"tables": ["**"], "every": 0.5}, "every: Input should be greater than or equal to 1"),
         ({"tables": ["**"], "every": True}, "every"),
         ({"tables": ["**"], "examine_every": 0}, "examine_every: Input should be greater than or equal to 1"),
@@ -318,8 +299,7 @@ async def test_an_error_of_the_first_look_is_the_response(ns: AsyncNamespace, se
 async def test_a_watch_ends_when_its_client_hangs_up(ns: AsyncNamespace) -> None:
     async with serving(ns, max_watches=1) as gateway:
         async with watching(gateway, every=NEVER) as stream:
-            assert words(await stream.event()) == "token"
-            assert gateway.watches.count == 1
+            assert words(await stream.event()) == "token" and gateway.watches.count == 1
             answer = await ask(gateway, "POST", WATCH, {"tables": ["**"]})
             assert (answer.status, answer.code) == (503, ErrorCode.SERVICE_UNAVAILABLE)
             assert answer.headers["retry-after"] == "10"
@@ -342,8 +322,7 @@ async def test_the_end_of_the_server_ends_watches(ns: AsyncNamespace) -> None:
             stream = await context.__aenter__()
             assert words(await stream.event()) == "token"
         # The response is complete: the client would otherwise raise an error.
-        assert await stream.event() is None
-        assert (gateway.cut_off, gateway.watches.count) == (0, 0)
+        assert await stream.event() is None and (gateway.cut_off, gateway.watches.count) == (0, 0)
         await context.__aexit__(None, None, None)
 
 
@@ -367,9 +346,7 @@ async def test_a_watch_ends_with_the_rights_of_its_client(ns: AsyncNamespace, tm
             assert await ann.event() is None and await bob.event() is None
 
 
-async def test_a_watch_is_logged_without_its_token(
-    ns: AsyncNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_watch_logs_hide_the_token(ns: AsyncNamespace, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, request_log.name)
     async with gateway_for(ns, tmp_path, ANN) as gateway:
         _, token = await look(gateway, "ann")

@@ -8,20 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import lance_namespace as spec
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateNamespaceRequest,
-    CreateTableBranchRequest,
-    CreateTableRequest,
-    CreateTableTagRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    InsertIntoTableRequest,
-    ListTableTagsRequest,
-    RestoreTableRequest,
-    UpdateTableRequest,
-)
 from lance_namespace.errors import TableVersionNotFoundError, UnsupportedOperationError
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
@@ -42,54 +30,53 @@ async def managed(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
     with FakeIceberg() as server:
         properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), "managed_by": "impl", **QUICK}
         async with AsyncNamespace.connect("iceberg", properties) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["n"]))
+            await ns.create_namespace(spec.CreateNamespaceRequest(id=["n"]))
             yield ns
 
 
 async def test_a_catalog_that_commits_versions_commits_ours(managed: AsyncNamespace) -> None:
     async def version() -> int | None:
-        return (await managed.describe_table(DescribeTableRequest(id=ID))).version
+        return (await managed.describe_table(spec.DescribeTableRequest(id=ID))).version
 
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    await managed.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
+    await managed.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     assert await version() == 2
-    await managed.create_table(CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
-    await managed.update_table(UpdateTableRequest(id=ID, updates=[["id", "id + 1"]]))
+    await managed.create_table(spec.CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
+    await managed.update_table(spec.UpdateTableRequest(id=ID, updates=[["id", "id + 1"]]))
     assert await version() == 4
-    await managed.restore_table(RestoreTableRequest(id=ID, version=2))
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 6
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID, version=3))).count == 3
-    await managed.create_table_tag(CreateTableTagRequest(id=ID, tag="kept", version=1))
-    assert list((await managed.list_table_tags(ListTableTagsRequest(id=ID))).tags) == ["kept"]
+    await managed.restore_table(spec.RestoreTableRequest(id=ID, version=2))
+    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == 6
+    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID, version=3))).count == 3
+    await managed.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="kept", version=1))
+    assert list((await managed.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == ["kept"]
     assert (await managed.write(ID, ROWS, mode="append")).version == await version() == 6
     with pytest.raises(TableVersionNotFoundError, match=r"^Table version not found: n\$t \(version 9"):
         await managed.open(ID, version=9)
 
 
 async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
+    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
     with pytest.raises(UnsupportedOperationError, match=r"^Not supported: branches of n\$t"):
-        await managed.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+        await managed.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
 
-async def test_such_a_table_keeps_its_versions_with_other_properties(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
-    request = CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
-    await managed.create_table(request, stream(ROWS))
-    table = await managed.describe_table(DescribeTableRequest(id=ID))
+async def test_such_a_table_keeps_its_versions(managed: AsyncNamespace) -> None:
+    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
+    await managed.create_table(spec.CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"}), stream(ROWS))
+    table = await managed.describe_table(spec.DescribeTableRequest(id=ID))
     assert table.version == 2 and table.managed_versioning and (table.properties or {})["k"] == "v"
 
 
 async def test_many_writers_of_such_a_table_are_all_served(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
+    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
     async with anyio.create_task_group() as group:
         for _ in range(4):
-            group.start_soon(managed.insert_into_table, InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 15
+            group.start_soon(managed.insert_into_table, spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == 15
 
 
 async def test_a_dataset_goes_on_when_its_namespace_is_closed(managed: AsyncNamespace) -> None:
-    await managed.create_table(CreateTableRequest(id=ID), stream(ROWS))
+    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
     dataset = await managed.open(ID)
     await managed.aclose()
     dataset.insert(ROWS)
@@ -105,11 +92,11 @@ async def test_only_a_namespace_made_by_connect_can_be_called_by_lance() -> None
 
 
 async def test_of_many_that_write_the_first_rows_of_such_a_table_none_is_lost(managed: AsyncNamespace) -> None:
-    await managed.declare_table(DeclareTableRequest(id=ID))
+    await managed.declare_table(spec.DeclareTableRequest(id=ID))
     async with anyio.create_task_group() as group:
         for _ in range(4):
-            group.start_soon(managed.insert_into_table, InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert (await managed.count_table_rows(CountTableRowsRequest(id=ID))).count == 12
+            group.start_soon(managed.insert_into_table, spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == 12
 
 
 @pytest.mark.parametrize("operation", with_usual(["open", "update", "append"], "append"))

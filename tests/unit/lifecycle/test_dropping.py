@@ -14,16 +14,10 @@ from uuid import uuid4
 
 import httpx
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileSession
-from lance_namespace.errors import (
-    InternalError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.steps import Step, scheduler
@@ -34,13 +28,9 @@ from tests.fakes.s3 import FakeS3
 from tests.support.processes import started
 
 pytestmark = [pytest.mark.environment, pytest.mark.long]
-
-
 OLD, NEW = pa.table({"x": [1, 2, 3]}), pa.table({"y": ["new"]})
 T: list[str] = ["a", "t"]
-
 FIRST, LATEST = "_versions/18446744073709551614", "_versions/18446744073709551612"
-
 STARTED_WITHIN = 60.0
 """Seconds for a process to start and to reach its hold."""
 
@@ -120,9 +110,7 @@ def rows(location: str, **options: Any) -> list[dict[str, Any]] | None:
         return None
 
 
-async def test_a_kill_before_the_catalog_acts_leaves_the_table(
-    server: FakeIceberg, properties: Mapping[str, str]
-) -> None:
+async def test_an_early_kill_leaves_the_table(server: FakeIceberg, properties: Mapping[str, str]) -> None:
     await written(properties)
     with server.hold("^DELETE ") as hold, dropping(properties):
         await hold.reached(within=STARTED_WITHIN)
@@ -140,7 +128,7 @@ async def test_a_kill_before_the_catalog_acts_leaves_the_table(
 
 
 @pytest.mark.parametrize("match", [FIRST, LATEST, "data/"])
-async def test_a_kill_while_data_is_deleted_frees_the_name(
+async def test_a_late_kill_frees_the_name(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], match: str
 ) -> None:
     location = await written(on_s3)
@@ -153,7 +141,7 @@ async def test_a_kill_while_data_is_deleted_frees_the_name(
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:
         assert not await ns.exists(T)
         server.clear()
-        with pytest.raises(TableNotFoundError):
+        with pytest.raises(err.TableNotFoundError):
             await ns.drop_table({"id": T})
         assert len(server.requests) == 1
         await ns.write(T, NEW)
@@ -161,11 +149,10 @@ async def test_a_kill_while_data_is_deleted_frees_the_name(
 
 
 @pytest.mark.parametrize("match", [LATEST, "data/"])
-async def test_a_version_committed_during_a_drop_does_not_block_the_name(
+async def test_a_version_during_a_drop_blocks_no_name(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], match: str
 ) -> None:
-    location = await written(on_s3)
-    late = lance.dataset(location, storage_options=s3.options)
+    late = lance.dataset(await written(on_s3), storage_options=s3.options)
     with s3.hold(f"delete .*{match}") as hold, dropping(on_s3) as process:
         await hold.reached(within=STARTED_WITHIN)
         lance.write_dataset(OLD, late, mode="append", storage_options=s3.options)
@@ -179,9 +166,7 @@ async def test_a_version_committed_during_a_drop_does_not_block_the_name(
         assert not await ns.exists(T)
 
 
-async def test_a_version_committed_to_a_name_registered_during_a_drop_stays(
-    server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]
-) -> None:
+async def test_a_version_of_a_new_registration_stays(server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str]) -> None:
     location = await written(on_s3)
     with s3.hold(f"delete .*{LATEST}") as hold, dropping(on_s3) as process:
         await hold.reached(within=STARTED_WITHIN)
@@ -190,17 +175,15 @@ async def test_a_version_committed_to_a_name_registered_during_a_drop_stays(
             await ns.write(T, NEW, mode="overwrite")
             hold.release()
             process.join()
-            assert process.exitcode == 0
-            assert (await ns.open(T)).to_table() == NEW
+            assert process.exitcode == 0 and (await ns.open(T)).to_table() == NEW
 
 
-async def test_metadata_of_another_registration_at_the_location_stays(
+async def test_metadata_of_others_stays(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], tmp_path: Path
 ) -> None:
     """A catalog that registers the name again writes its own file there before any client knows of it."""
     properties = {**on_s3, "unique_locations": "false"}
-    location = await written(properties)
-    files = LanceFileSession(location, storage_options=s3.options)
+    files = LanceFileSession(await written(properties), storage_options=s3.options)
     (tmp_path / "metadata").write_text(json.dumps(server.metadata(["a"], "t")))
     files.upload_file(str(tmp_path / "metadata"), "metadata/00000-old.metadata.json")
     (tmp_path / "metadata").write_text(json.dumps({"table-uuid": str(uuid4())}))
@@ -214,9 +197,7 @@ async def test_metadata_of_another_registration_at_the_location_stays(
     assert sorted(files.list()) == ["metadata/00000-early.metadata.json", "metadata/00000-new.metadata.json"]
 
 
-async def test_data_deregistered_by_others_during_a_drop_stays(
-    server: FakeIceberg, properties: Mapping[str, str]
-) -> None:
+async def test_data_that_others_deregister_stays(server: FakeIceberg, properties: Mapping[str, str]) -> None:
     location = await written(properties)
     async with AsyncNamespace.connect("iceberg", properties) as ns, httpx.AsyncClient(trust_env=False) as another:
         with server.hold("^DELETE .*purgeRequested=false") as hold:
@@ -225,13 +206,13 @@ async def test_data_deregistered_by_others_during_a_drop_stays(
             (await another.delete(f"{server.endpoint}/v1/namespaces/a/tables/t")).raise_for_status()
             await ns.register_table({"id": ["a", "u"], "location": location})
             hold.release()
-            with pytest.raises(TableNotFoundError):
+            with pytest.raises(err.TableNotFoundError):
                 await dropped
         assert (await ns.open(["a", "u"])).to_table() == OLD
 
 
-@pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (503, ServiceUnavailableError)])
-async def test_a_drop_that_the_catalog_refuses_deletes_nothing(
+@pytest.mark.parametrize(("status", "error"), [(403, err.PermissionDeniedError), (503, err.ServiceUnavailableError)])
+async def test_a_refused_drop_deletes_nothing(
     server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str], status: int, error: type[Exception]
 ) -> None:
     location = await written(properties)
@@ -239,14 +220,11 @@ async def test_a_drop_that_the_catalog_refuses_deletes_nothing(
     server.fail(status, match="^DELETE ", times=None)
     with pytest.raises(error):
         await ns.drop_table({"id": T})
-    assert files(location) == before
-    assert (await ns.open(T)).to_table() == OLD
+    assert files(location) == before and (await ns.open(T)).to_table() == OLD
 
 
 @pytest.mark.parametrize("folder", ["mine", "mine-3f9a01c2b7d4"])
-async def test_files_that_lance_did_not_write_stay_without_a_version(
-    ns: AsyncNamespace, tmp_path: Path, folder: str
-) -> None:
+async def test_foreign_files_stay_without_a_version(ns: AsyncNamespace, tmp_path: Path, folder: str) -> None:
     (tmp_path / folder / "data").mkdir(parents=True)
     (tmp_path / folder / "data" / "raw.csv").write_text("1")
     await ns.declare_table({"id": T, "location": (tmp_path / folder).as_uri()})
@@ -265,9 +243,7 @@ async def test_data_files_of_a_writer_that_died_go_with_the_table(ns: AsyncNames
     assert not folder.exists()
 
 
-async def test_an_alias_in_another_hive_database_leaves_the_data(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_alias_in_another_database_leaves_the_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with FakeHive(tmp_path / "hive", version="4.0.1") as hive:
         for database in ("a", "b"):
             hive.add_database("hive", database)
@@ -294,25 +270,22 @@ async def test_an_alias_in_a_glue_database_with_a_location_leaves_the_data(tmp_p
             assert rows(str(location)) == OLD.to_pylist()
 
 
-async def test_a_drop_whose_files_cannot_all_be_read_removes_nothing(
+async def test_unreadable_files_are_not_removed(
     server: FakeIceberg, s3: FakeS3, on_s3: Mapping[str, str], tmp_path: Path
 ) -> None:
     properties = {**on_s3, "unique_locations": "false"}
-    location = await written(properties)
-    files = LanceFileSession(location, storage_options=s3.options)
+    files = LanceFileSession(await written(properties), storage_options=s3.options)
     (tmp_path / "metadata").write_text(json.dumps(server.metadata(["a"], "t")))
     files.upload_file(str(tmp_path / "metadata"), "metadata/00000-old.metadata.json")
     async with AsyncNamespace.connect("iceberg", properties) as ns:
         s3.fail(400, match=r"(?i)get .*00000-old", times=None)
-        with pytest.raises(InternalError):
+        with pytest.raises(err.InternalError):
             await ns.drop_table({"id": T})
         s3.heal()
         assert (await ns.open(T)).to_table() == OLD
 
 
-async def test_an_abandoned_drop_deletes_no_more_reusable_names(
-    s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg
-) -> None:
+async def test_an_abandoned_drop_deletes_no_more(s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg) -> None:
     location = await written(on_s3, versions=20)
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:
         with s3.hold("delete .*_versions/") as hold:
@@ -328,9 +301,7 @@ async def test_an_abandoned_drop_deletes_no_more_reusable_names(
     assert len([it for it in files.list("_versions") if "manifest" in it]) >= 20 - 16
 
 
-async def test_a_name_that_was_renamed_away_does_not_give_its_rows(
-    ns: AsyncNamespace, properties: Mapping[str, str]
-) -> None:
+async def test_a_renamed_name_does_not_give_its_rows(ns: AsyncNamespace, properties: Mapping[str, str]) -> None:
     await written(properties)
     await ns.rename_table({"id": T, "new_table_name": "u"})
     await ns.write(T, NEW)
@@ -338,18 +309,16 @@ async def test_a_name_that_was_renamed_away_does_not_give_its_rows(
     assert (await ns.open(["a", "u"])).to_table() == OLD
 
 
-async def test_what_cannot_be_deleted_is_reported_with_its_location(
-    s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg
-) -> None:
+async def test_undeleted_files_are_reported(s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg) -> None:
     location = await written(on_s3)
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:
         s3.fail(403, match=f"(?i)(delete|post) .*{LATEST}", times=None)
-        with pytest.raises(PermissionDeniedError, match="no longer registered; its remaining data is at") as caught:
+        with pytest.raises(err.PermissionDeniedError, match="no longer registered; its remaining data is at") as caught:
             await ns.drop_table({"id": T})
         assert location in str(caught.value) and not await ns.exists(T)
 
 
-async def test_a_look_after_the_removal_that_fails_says_where_the_data_is(
+async def test_a_failed_check_names_the_location(
     server: FakeIceberg, ns: AsyncNamespace, properties: Mapping[str, str]
 ) -> None:
     location = await written(properties)
@@ -362,7 +331,7 @@ async def test_a_look_after_the_removal_that_fails_says_where_the_data_is(
             server.fail(500, match=r"^GET .*/tables(\?|$)", times=None)
 
     token = scheduler.set(refuse_listings)
-    with pytest.raises(InternalError, match="no longer registered; its remaining data is at") as caught:
+    with pytest.raises(err.InternalError, match="no longer registered; its remaining data is at") as caught:
         await ns.drop_table({"id": T})
     scheduler.reset(token)
     assert location in str(caught.value) and files(location) == before
@@ -374,9 +343,9 @@ async def test_a_name_whose_metadata_is_lost_can_be_freed(server: FakeIceberg, n
     await ns.declare_table({"id": T})
     lost = {"error": {"message": "Failed to open input stream for file: f", "type": "NotFoundException", "code": 404}}
     server.fail(404, match="^(GET|POST) .*/tables/t", times=None, body=lost)
-    with pytest.raises(TableNotFoundError, match="deregister_table frees the name"):
+    with pytest.raises(err.TableNotFoundError, match="deregister_table frees the name"):
         await ns.describe_table({"id": T})
-    with pytest.raises(TableAlreadyExistsError, match="deregister_table frees the name"):
+    with pytest.raises(err.TableAlreadyExistsError, match="deregister_table frees the name"):
         await ns.declare_table({"id": T})
     await getattr(ns, what)({"id": T})
     server.heal()

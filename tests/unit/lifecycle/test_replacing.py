@@ -24,10 +24,7 @@ from tests.fakes.memory import MemoryBackend, over
 from tests.support.lake import ROWS
 
 pytestmark = pytest.mark.environment
-
-
 T = TypeVar("T")
-
 TABLE, NAMESPACE = TableId(["a", "t"]), NamespaceId(["a", "n"])
 OLD, NEW = {"owner": "old"}, {"owner": "new"}
 
@@ -66,8 +63,7 @@ class Fixed(Stuck):
     replace_table = Backend.replace_table
 
 
-Replace = Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]
-REPLACED: dict[str, Replace] = {
+REPLACED: dict[str, Callable[[AsyncNamespace], Coroutine[Any, Any, Any]]] = {
     "table": lambda ns: ns.register_table(
         {"id": list(TABLE), "location": "memory://new", "mode": "Overwrite", "properties": NEW}
     ),
@@ -104,8 +100,7 @@ async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: 
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_registration_that_is_removed_and_made_again_is_restored(done: bool, calls: int) -> None:
     backend = Fixed(calls, done=done)
-    old = backend.tables[TABLE]
-    task = asyncio.ensure_future(replacing.replace(backend, old, "memory://new", NEW))
+    task = asyncio.ensure_future(replacing.replace(backend, backend.tables[TABLE], "memory://new", NEW))
     with anyio.fail_after(30):
         await backend.reached.wait()
     task.cancel()
@@ -155,11 +150,8 @@ async def test_a_failed_restoration_is_reported_without_secrets() -> None:
 
 
 @pytest.mark.parametrize("mode", ["register", "namespace"])
-async def test_what_a_directory_does_after_it_was_given_up_is_waited_for(
-    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_abandoned_changes_are_awaited(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
-
     commit = lance.LanceDataset.commit
 
     def slow(*arguments: Any, **how: Any) -> Any:
@@ -214,9 +206,7 @@ async def test_a_table_that_another_client_removes_meanwhile_is_registered() -> 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
 @pytest.mark.parametrize("done", [False, True])
-async def test_an_overwrite_that_is_cancelled_leaves_the_table_registered(
-    tmp_path: Path, calls: int, done: bool
-) -> None:
+async def test_a_cancelled_overwrite_leaves_the_table_registered(tmp_path: Path, calls: int, done: bool) -> None:
     """With other columns than the catalog stores, so it is registered anew."""
     backend = Stuck(calls, done=done)
     place = str(tmp_path / "t")

@@ -32,10 +32,7 @@ from tests.support.budget import with_usual
 from tests.support.lake import ROWS, stream
 
 pytestmark = [pytest.mark.environment, pytest.mark.long]
-
-
 ID = ["t"]
-
 AGES = 1000.0
 """Seconds; no operation takes as long."""
 
@@ -121,8 +118,7 @@ async def test_a_table_that_is_cancelled_while_it_is_created_leaves_nothing(tmp_
         await given_up(ns.write(ID, slow.reader()), slow)
         assert not await ns.exists(ID)
         await slow.goes_on()
-        assert files(tmp_path / "t.lance") == []
-        assert (await ns.write(ID, ROWS)).to_table() == ROWS
+        assert files(tmp_path / "t.lance") == [] and (await ns.write(ID, ROWS)).to_table() == ROWS
 
 
 async def test_rows_take_the_time_that_they_take(tmp_path: Path) -> None:
@@ -157,8 +153,7 @@ async def test_a_storage_that_denies_a_first_version_fails_no_write(is_declared:
     with FakeS3() as server, FakeIceberg() as catalog:
         storage = {f"storage.{key}": value for key, value in server.options.items()}
         catalog.add_namespace(["a"])
-        properties = {"endpoint": catalog.url, "root": "s3://lake", **storage}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": catalog.url, "root": "s3://lake", **storage}) as ns:
             if is_declared:
                 await ns.declare_table({"id": ["a", "t"]})
             missing = b"<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>"
@@ -183,8 +178,7 @@ async def test_what_is_cancelled_while_it_reads_its_rows_is_never_committed(tmp_
         kept = files(tmp_path / "t.lance")
         await given_up(WRITES[write](ns, slow.reader()), slow)
         await slow.goes_on()
-        assert (await ns.open(ID)).version == before.version == 1
-        assert files(tmp_path / "t.lance") == kept
+        assert (await ns.open(ID)).version == before.version == 1 and files(tmp_path / "t.lance") == kept
 
 
 async def test_rows_that_come_too_late_to_be_read_at_all_are_not_waited_for(tmp_path: Path) -> None:
@@ -231,8 +225,7 @@ async def test_a_table_in_pieces_is_the_same_table(tmp_path: Path) -> None:
     async with connected(tmp_path) as ns:
         assert (await ns.write(ID, rows)).to_table() == rows
         assert (await ns.write(ID, rows.to_batches()[0], mode="overwrite")).to_table() == rows
-        inserted = await ns.insert_into_table({"id": ID}, stream(rows))
-        assert inserted.num_inserted_rows == 997
+        assert (await ns.insert_into_table({"id": ID}, stream(rows))).num_inserted_rows == 997
 
 
 @pytest.mark.parametrize("mode", with_usual(["create", "append", "overwrite"], "overwrite"))
@@ -253,8 +246,7 @@ def test_an_interrupted_script_ends_cleanly_and_nothing_comes_after(tmp_path: Pa
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode in (1, -signal.SIGINT, 130) and errors.rstrip().endswith("KeyboardInterrupt"), errors
-    assert "Fatal" not in errors
-    assert files(tmp_path / "t.lance") == before
+    assert "Fatal" not in errors and files(tmp_path / "t.lance") == before
 
 
 async def test_what_the_callers_rows_raise_is_reported_unchanged(tmp_path: Path) -> None:

@@ -21,30 +21,23 @@ def matches(text: str, *names: str) -> bool:
 @pytest.mark.parametrize(
     ("what", "ids"),
     [
-        ("db.t", [["db", "t"]]),
-        ("t", [["t"]]),
-        ("db$t.v2", [["db", "t.v2"]]),
+        *(("db.t", [["db", "t"]]), ("t", [["t"]]), ("db$t.v2", [["db", "t.v2"]])),
         (TableId(["db", "t"]), [["db", "t"]]),
         ([["db", "t"], ("db", "u")], [["db", "t"], ["db", "u"]]),
         (["db.t", "db$t", TableId(["db", "t"])], [["db", "t"]]),
-        ([["a*", "t"]], [["a*", "t"]]),
-        (iter(["b.t", "a.t"]), [["b", "t"], ["a", "t"]]),
-        ([], []),
+        *(([["a*", "t"]], [["a*", "t"]]), (iter(["b.t", "a.t"]), [["b", "t"], ["a", "t"]]), ([], [])),
     ],
 )
 def test_tables_are_named_by_strings_ids_and_sequences_of_names(what: What, ids: list[list[str]]) -> None:
     assert Selection.read(what) == Selection(tuple(map(TableId, ids)), ())
 
 
-def test_a_namespace_means_the_tables_directly_in_it() -> None:
+def test_patterns_and_namespaces_are_mixed() -> None:
     (pattern,) = Selection.read(NamespaceId(["d*", "in[1]"])).patterns
     assert pattern.matches(TableId(["d*", "in[1]", "any\nname"]))
     assert not pattern.matches(TableId(["db", "in[1]", "t"]))
     assert not pattern.matches(TableId(["d*", "in[1]", "deeper", "t"]))
     assert pattern.item == NamespaceId(["d*", "in[1]"])
-
-
-def test_kinds_are_mixed_and_given_once() -> None:
     selection = Selection.read(["db.*", "db.t", NamespaceId(["db"]), "db.*", ["db", "t"]])
     assert selection.ids == (TableId(["db", "t"]),)
     assert [pattern.item for pattern in selection.patterns] == ["db.*", NamespaceId(["db"])]
@@ -59,22 +52,11 @@ def test_an_empty_name_is_refused(what: What) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("db.*", ["db", "t"]),
-        ("db.t?", ["db", "t1"]),
-        ("db.t[0-4]", ["db", "t3"]),
-        ("*.orders", ["sales", "orders"]),
-        ("d*.in.t*", ["db", "in", "t"]),
-        ("db$t.*", ["db", "t.v2"]),
-        ("**", ["t"]),
-        ("**", ["a", "b", "t"]),
-        ("db.**", ["db", "t"]),
-        ("db.**", ["db", "a", "b", "t"]),
-        ("**.orders", ["orders"]),
-        ("**.orders", ["a", "b", "orders"]),
-        ("a.**.z.t*", ["a", "z", "t"]),
-        ("a.**.z.t*", ["a", "z", "b", "z", "t1"]),
-        ("**.a.**.t", ["a", "a", "t"]),
-        ("a**b.t", ["a-and-b", "t"]),
+        *(("db.*", ["db", "t"]), ("db.t?", ["db", "t1"]), ("db.t[0-4]", ["db", "t3"])),
+        *(("*.orders", ["sales", "orders"]), ("d*.in.t*", ["db", "in", "t"]), ("db$t.*", ["db", "t.v2"])),
+        *(("**", ["t"]), ("**", ["a", "b", "t"]), ("db.**", ["db", "t"]), ("db.**", ["db", "a", "b", "t"])),
+        *(("**.orders", ["orders"]), ("**.orders", ["a", "b", "orders"]), ("a.**.z.t*", ["a", "z", "t"])),
+        *(("a.**.z.t*", ["a", "z", "b", "z", "t1"]), ("**.a.**.t", ["a", "a", "t"]), ("a**b.t", ["a-and-b", "t"])),
     ],
 )
 def test_a_pattern_matches(text: str, names: list[str]) -> None:
@@ -84,16 +66,9 @@ def test_a_pattern_matches(text: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("db.*", ["db", "a", "t"]),
-        ("db.*", ["t"]),
-        ("db.*", ["DB", "t"]),
-        ("db.T*", ["db", "t1"]),
-        ("*", ["db", "t"]),
-        ("db.**", ["db"]),
-        ("db.**", ["dbx", "t"]),
-        ("**.orders", ["orders", "t"]),
-        ("a.**.z.t*", ["a", "t"]),
-        ("db.t.*", ["db", "t.v2"]),
+        *(("db.*", ["db", "a", "t"]), ("db.*", ["t"]), ("db.*", ["DB", "t"]), ("db.T*", ["db", "t1"])),
+        *(("*", ["db", "t"]), ("db.**", ["db"]), ("db.**", ["dbx", "t"]), ("**.orders", ["orders", "t"])),
+        *(("a.**.z.t*", ["a", "t"]), ("db.t.*", ["db", "t.v2"])),
     ],
 )
 def test_a_pattern_does_not_match(text: str, names: list[str]) -> None:
@@ -119,19 +94,15 @@ _names = st.sampled_from(["a", "b", "ab"])
     st.lists(_names, max_size=4),
     _names,
 )
-def test_a_match_is_always_reached_by_way_of_its_namespaces(
-    above: list[str], last: str, namespace: list[str], name: str
-) -> None:
+def test_a_match_is_reached_by_its_namespaces(above: list[str], last: str, namespace: list[str], name: str) -> None:
     levels = [*above, last]
     pattern = Pattern.parse("$".join(levels))
     parent = NamespaceId(namespace)
     table = parent.table(name)
     expected = _reference(levels, table)
-
     assert pattern.matches(table) == expected
     if expected:
-        assert pattern.holds(parent)
-        assert parent[: len(pattern.start)] == pattern.start
+        assert pattern.holds(parent) and parent[: len(pattern.start)] == pattern.start
         if pattern.table_name is not None:
             assert pattern.table_name == name
         for depth in range(len(pattern.start), len(parent)):
@@ -144,11 +115,8 @@ def test_a_match_is_always_reached_by_way_of_its_namespaces(
 @pytest.mark.parametrize(
     ("text", "start", "table_name"),
     [
-        ("db.*", ["db"], None),
-        ("*.orders", [], "orders"),
-        ("a.b.c*.d.t", ["a", "b"], "t"),
-        ("**.orders", [], None),
-        ("*", [], None),
+        *(("db.*", ["db"], None), ("*.orders", [], "orders"), ("a.b.c*.d.t", ["a", "b"], "t")),
+        *(("**.orders", [], None), ("*", [], None)),
     ],
 )
 def test_a_search_starts_as_deep_as_it_can(text: str, start: list[str], table_name: str | None) -> None:
@@ -158,10 +126,8 @@ def test_a_search_starts_as_deep_as_it_can(text: str, start: list[str], table_na
 
 def test_names_that_are_spelled_out_need_no_listing() -> None:
     pattern = Pattern.parse("a*.in.t*")
-    assert pattern.children(NamespaceId()) is None
-    assert pattern.children(NamespaceId(["a1"])) == {"in"}
-    assert not pattern.leads(NamespaceId(["b"]))
-    assert not pattern.leads(NamespaceId(["a1", "in"]))
+    assert pattern.children(NamespaceId()) is None and pattern.children(NamespaceId(["a1"])) == {"in"}
+    assert not pattern.leads(NamespaceId(["b"])) and not pattern.leads(NamespaceId(["a1", "in"]))
     assert pattern.holds(NamespaceId(["a1", "in"]))
 
 

@@ -7,22 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace as spec
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    AlterTableAddColumnsRequest,
-    AlterTableAlterColumnsRequest,
-    DeclareTableRequest,
-    InsertIntoTableRequest,
-    MergeInsertIntoTableRequest,
-)
 from lance_namespace.errors import InvalidInputError
 
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
-
-
 NAMES = {
     "_rowid": "_rowid: reserved by Lance",
     "_rowaddr": "_rowaddr: reserved by Lance",
@@ -40,18 +32,18 @@ NAMES = {
 async def here(tmp_path: Path) -> AsyncIterator[Lake]:
     async with lake(tmp_path) as opened:
         await opened.create()
-        await opened.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
+        await opened.ns.declare_table(spec.DeclareTableRequest(id=["n", "declared"]))
         yield opened
 
 
-def adding(name: str) -> AlterTableAddColumnsRequest:
-    request = AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": [{"name": name, "expression": "1"}]})
+def adding(name: str) -> spec.AlterTableAddColumnsRequest:
+    request = spec.AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": [{"name": name, "expression": "1"}]})
     assert request is not None
     return request
 
 
-def renaming(path: str, name: str, id: list[str] = ID) -> AlterTableAlterColumnsRequest:
-    request = AlterTableAlterColumnsRequest.from_dict({"id": id, "alterations": [{"path": path, "rename": name}]})
+def renaming(path: str, name: str, id: list[str] = ID) -> spec.AlterTableAlterColumnsRequest:
+    request = spec.AlterTableAlterColumnsRequest.from_dict({"id": id, "alterations": [{"path": path, "rename": name}]})
     assert request is not None
     return request
 
@@ -75,8 +67,8 @@ async def test_a_table_is_not_written_with_such_a_name(here: Lake, name: str) ->
         await here.ns.write(["n", "new"], rows)
     for request in ({"id": ID, "mode": "overwrite"}, {"id": ["n", "declared"]}):
         with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
-            await here.ns.insert_into_table(InsertIntoTableRequest.from_dict(request) or {}, stream(rows))
-    merge = MergeInsertIntoTableRequest(id=["n", "declared"], on=["id"], when_not_matched_insert_all=True)
+            await here.ns.insert_into_table(spec.InsertIntoTableRequest.from_dict(request) or {}, stream(rows))
+    merge = spec.MergeInsertIntoTableRequest(id=["n", "declared"], on=["id"], when_not_matched_insert_all=True)
     with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
         await here.ns.merge_insert_into_table(merge, stream(rows))
     assert (await here.dataset()).version == 1 and not await here.ns.exists(["n", "new"])
@@ -84,9 +76,9 @@ async def test_a_table_is_not_written_with_such_a_name(here: Lake, name: str) ->
 
 async def test_a_table_that_has_such_a_name_gets_more_rows(here: Lake) -> None:
     rows = pa.table({"id": [1], "_score": [1.5]})
-    await here.ns.declare_table(DeclareTableRequest(id=["n", "old"]))
+    await here.ns.declare_table(spec.DeclareTableRequest(id=["n", "old"]))
     lance.write_dataset(rows, await here.location(["n", "old"]))
-    await here.ns.insert_into_table(InsertIntoTableRequest(id=["n", "old"]), stream(rows))
+    await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=["n", "old"]), stream(rows))
     assert (await here.dataset(["n", "old"])).count_rows() == 2
 
 

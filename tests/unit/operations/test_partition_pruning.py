@@ -19,17 +19,11 @@ from lance_ns_async.operations.partition_values import divide
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
 
 pytestmark = pytest.mark.floors
-
-
 SCHEMA = with_field_ids(
     pa.schema(
         [
-            pa.field("at", pa.timestamp("us")),
-            pa.field("day", pa.date32()),
-            pa.field("n", pa.int32()),
-            pa.field("price", pa.decimal128(9, 2)),
-            pa.field("s", pa.string()),
-            pa.field("ok", pa.bool_()),
+            *(pa.field("at", pa.timestamp("us")), pa.field("day", pa.date32()), pa.field("n", pa.int32())),
+            *(pa.field("price", pa.decimal128(9, 2)), pa.field("s", pa.string()), pa.field("ok", pa.bool_())),
         ]
     )
 )
@@ -38,7 +32,6 @@ FIELDS: Sequence[Any] = (
     *("at", "day", "n", "price", "s", "ok", "year(at)", "month(at)", "day(at)", "hour(at)", "year(day)", "month(day)"),
     *("bucket(3, n)", "bucket(2, s)", "bucket(3, n, s)", "truncate(10, n)", "truncate(1, s)", EXPRESSION),
 )
-
 TIMES = [datetime(2024, 12, 31, 23, 30), datetime(2025, 1, 1), datetime(2025, 1, 1, 0, 0, 1), datetime(2025, 2, 1, 5)]
 DAYS = [date(2024, 12, 31), date(2025, 1, 1), date(2025, 2, 1)]
 VALUES: dict[str, list[Any]] = {
@@ -57,7 +50,6 @@ LITERALS: dict[str, list[str]] = {
     "s": ["''", "'a'", "'A'", "'ab'", "'b'", "'é'", "'aé'"],
     "ok": ["true", "false"],
 }
-
 rows_of = st.lists(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in VALUES.items()}), min_size=1, max_size=12
 )
@@ -101,9 +93,7 @@ conditions = st.recursive(
 )
 @example([dict.fromkeys(VALUES)], [0, 6], ["at is null", "not (at is null)", "at = null", "s not in ('a', null)"])
 @example([{**dict.fromkeys(VALUES), "day": DAYS[1]}], [1], ["day <> timestamp '2025-01-01 12:00:00'"])
-def test_no_matching_row_is_left_out_and_no_other_one_is_dropped(
-    rows: list[dict[str, Any]], fields: list[int], texts: list[str]
-) -> None:
+def test_exactly_the_matching_rows_are_kept(rows: list[dict[str, Any]], fields: list[int], texts: list[str]) -> None:
     partitioning = Partitioning(SCHEMA, ())
     spec = new_spec(partitioning, [FIELDS[n] for n in fields])
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -191,8 +181,7 @@ def test_a_condition_leaves_the_partitions_that_may_match(by: list[Any], where: 
 @pytest.mark.parametrize("operator", ["or", "and"])
 def test_a_condition_may_have_thousands_of_parts(operator: str) -> None:
     compare, expected = {"or": ("=", ["u1"]), "and": ("<>", ["u0", "u2"])}[operator]
-    where = f" {operator} ".join(f"s {compare} 'u{n}'" for n in (1, *range(3, 3000)))
-    assert kept(["s"], where) == expected
+    assert kept(["s"], f" {operator} ".join(f"s {compare} 'u{n}'" for n in (1, *range(3, 3000)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,8 +207,7 @@ def test_an_expression_may_fail_or_be_no_number(expression: str, values: list[in
     field = {"field_id": "x", "source_ids": [2], "expression": expression, "result_type": {"type": "float64"}}
     partitioning = Partitioning(SCHEMA, ())
     spec = new_spec(partitioning, [field])
-    rows = pa.Table.from_pylist([{"n": it} for it in values], schema=SCHEMA)
-    partitions, parts = divide(partitioning, spec, rows)
+    partitions, parts = divide(partitioning, spec, pa.Table.from_pylist([{"n": it} for it in values], schema=SCHEMA))
     for n in found:
         mask = may_match(f"n = {n}", partitioning, spec, partitions).to_pylist()
         assert all(is_kept for is_kept, part in zip(mask, parts, strict=True) if n in part["n"].to_pylist())
@@ -238,10 +226,8 @@ def test_a_bucket_is_found_by_its_value_alone() -> None:
         (["year(at)", "month(at)"], "at < timestamp '2025-02-10 00:00:00'", [(2025, 1)]),
         (["year(at)", "month(at)"], "at < timestamp '2025-03-01 00:00:00'", [(2025, 1), (2025, 2)]),
         (["day"], "day = date '2025-01-02'", [date(2025, 1, 2)]),
-        (["s"], "s in ('u0', 'u2') and n >= 0", []),
-        (["s"], "not (s = 'u0' or s = 'u1')", ["u2"]),
-        (["s"], "true", ["u0", "u1", "u2"]),
-        (["s"], "n in (1, 2)", []),
+        *((["s"], "s in ('u0', 'u2') and n >= 0", []), (["s"], "not (s = 'u0' or s = 'u1')", ["u2"])),
+        *((["s"], "true", ["u0", "u1", "u2"]), (["s"], "n in (1, 2)", [])),
     ],
 )
 def test_partitions_of_which_all_rows_match(by: list[Any], where: str, expected: list[Any]) -> None:

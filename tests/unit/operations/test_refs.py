@@ -1,7 +1,4 @@
-"""Tags and branches of tables, and restoring a version.
-
-Branches and versions as arguments of Python callers.
-"""
+"""Tags, branches and versions of tables, also as arguments of Python callers."""
 
 from __future__ import annotations
 
@@ -15,34 +12,11 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
+import lance_namespace as spec
+import lance_namespace.errors as err
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    CreateTableBranchRequest,
-    CreateTableTagRequest,
-    DeleteTableBranchRequest,
-    DeleteTableTagRequest,
-    DropTableRequest,
-    GetTableTagVersionRequest,
-    InsertIntoTableRequest,
-    ListTableBranchesRequest,
-    ListTableTagsRequest,
-    RestoreTableRequest,
-    UpdateTableTagRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    TableBranchAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls import steps
@@ -50,22 +24,15 @@ from lance_ns_async.calls.steps import Scheduler, Step
 from lance_ns_async.fleet import CleanupOptions, maintain
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import cleanups
-from tests.support.lake import ID, ROWS, Lake, lake, stream
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
+from tests.support.lake import ID, ROWS, Lake, stream
 
 
 async def test_a_version_is_restored(here: Lake) -> None:
-    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await here.ns.restore_table(RestoreTableRequest(id=ID, version=1))
+    await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.restore_table(spec.RestoreTableRequest(id=ID, version=1))
     assert (await here.dataset()).version == 3 and await here.values("id") == [1, 2, 3]
-    with pytest.raises(TableVersionNotFoundError, match=r"^Table version not found: n\$t "):
-        await here.ns.restore_table(RestoreTableRequest(id=ID, version=9))
+    with pytest.raises(err.TableVersionNotFoundError, match=r"^Table version not found: n\$t "):
+        await here.ns.restore_table(spec.RestoreTableRequest(id=ID, version=9))
 
 
 async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> None:
@@ -75,120 +42,116 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
         ("re1ease", "tag 're1ease': did you mean release?"),
         ("x", "tag 'x': known are release"),
     ):
-        with pytest.raises((TableVersionNotFoundError, TableTagNotFoundError)) as raised:
+        with pytest.raises((err.TableVersionNotFoundError, err.TableTagNotFoundError)) as raised:
             await here.ns.open(ID, version=version)
         assert str(raised.value).endswith(f" not found: n$t ({message})")
-    await here.ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
+    await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     await here.ns.delete_table_tag({"id": ID, "tag": "release"})
     (await here.dataset()).cleanup_old_versions(timedelta(0))
     with pytest.raises(
-        TableVersionNotFoundError, match=r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
+        err.TableVersionNotFoundError, match=r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
     ):
         await here.ns.open(ID, version=1)
 
 
 async def test_versions_are_tagged(here: Lake) -> None:
     ns = here.ns
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch="dev"), stream(ROWS))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="b", version=1))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=3, branch="dev"))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="c", version=2, branch="main"))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID, branch="dev"), stream(ROWS))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="b", version=1))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=3, branch="dev"))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="c", version=2, branch="main"))
 
     async def tag(name: str) -> tuple[int, str | None]:
-        it = await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))
+        it = await ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=ID, tag=name))
         return it.version, it.branch
 
     assert [await tag(name) for name in "abc"] == [(3, "dev"), (1, None), (2, None)]
-    page = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2))
+    page = await ns.list_table_tags(spec.ListTableTagsRequest(id=ID, limit=2))
     assert [(name, it.version, it.branch) for name, it in page.tags.items()] == [("a", 3, "dev"), ("b", 1, None)]
     assert all(it.manifest_size > 0 for it in page.tags.values())
-    rest = await ns.list_table_tags(ListTableTagsRequest(id=ID, limit=2, page_token=page.page_token))
+    rest = await ns.list_table_tags(spec.ListTableTagsRequest(id=ID, limit=2, page_token=page.page_token))
     assert list(rest.tags) == ["c"] and not rest.page_token
-    await ns.update_table_tag(UpdateTableTagRequest(id=ID, tag="a", version=1))
+    await ns.update_table_tag(spec.UpdateTableTagRequest(id=ID, tag="a", version=1))
     assert await tag("a") == (1, None) and (await here.dataset(version="a")).version == 1
-    await ns.delete_table_tag(DeleteTableTagRequest(id=ID, tag="a"))
-    with pytest.raises(TableTagNotFoundError, match=r"^Table tag not found: n\$t \(no tag 'a'\)"):
+    await ns.delete_table_tag(spec.DeleteTableTagRequest(id=ID, tag="a"))
+    with pytest.raises(err.TableTagNotFoundError, match=r"^Table tag not found: n\$t \(no tag 'a'\)"):
         await tag("a")
 
 
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="a", version=1))
-    refused: Sequence[tuple[str, Any, type[LanceNamespaceError]]] = [
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="a", version=1), TableTagAlreadyExistsError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=9), TableVersionNotFoundError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b", version=1, branch="no"), TableBranchNotFoundError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b c/d", version=1), InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="", version=1), InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="é", version=1), InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b%20c", version=1), InvalidInputError),
-        ("create_table_tag", CreateTableTagRequest(id=ID, tag="b" * 201, version=1), InvalidInputError),
-        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="b", version=1), TableTagNotFoundError),
-        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=9), TableVersionNotFoundError),
-        ("update_table_tag", UpdateTableTagRequest(id=ID, tag="a", version=1, branch="no"), TableBranchNotFoundError),
-        ("delete_table_tag", DeleteTableTagRequest(id=ID, tag="b"), TableTagNotFoundError),
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=1))
+    refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
+        *(
+            ("create", {"tag": tag, "version": 1}, err.InvalidInputError)
+            for tag in ("b c/d", "", "é", "b%20c", "b" * 201)
+        ),
+        ("create", {"tag": "a", "version": 1}, err.TableTagAlreadyExistsError),
+        ("create", {"tag": "b", "version": 9}, err.TableVersionNotFoundError),
+        ("create", {"tag": "b", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
+        ("update", {"tag": "b", "version": 1}, err.TableTagNotFoundError),
+        ("update", {"tag": "a", "version": 9}, err.TableVersionNotFoundError),
+        ("update", {"tag": "a", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
+        ("delete", {"tag": "b"}, err.TableTagNotFoundError),
     ]
-    for operation, request, error in refused:
+    for operation, fields, error in refused:
         with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, operation)(request)
-    assert list((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == ["a"]
+            await getattr(ns, f"{operation}_table_tag")({"id": ID, **fields})
+    assert list((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == ["a"]
 
 
 async def test_branches_are_made_and_deleted(here: Lake) -> None:
     ns = here.ns
-    await ns.insert_into_table(InsertIntoTableRequest(id=ID), stream(ROWS))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="b", from_version=1))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
-    page = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2))
+    await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="b", from_version=1))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
+    page = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2))
     assert [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()] == [
         ("a", None, 2),
         ("b", None, 1),
     ]
-    rest = await ns.list_table_branches(ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
+    rest = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
     assert rest.branches["c"].parent_branch == "b" and rest.branches["c"].create_at > 0 and not rest.page_token
-    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name="a"))
-    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["b", "c"]
+    await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name="a"))
+    assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["b", "c"]
 
 
 async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
-    await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="a"))
-    await ns.create_table_tag(CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
-    refused: Sequence[tuple[str, Any, type[LanceNamespaceError]]] = [
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="a"), TableBranchAlreadyExistsError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="main"), InvalidInputError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b c"), InvalidInputError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_branch="no"), TableBranchNotFoundError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b", from_version=9), TableVersionNotFoundError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="no"), TableBranchNotFoundError),
-        ("create_table_branch", CreateTableBranchRequest(id=ID, name="b" * 201), InvalidInputError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="main"), InvalidInputError),
-        ("delete_table_branch", DeleteTableBranchRequest(id=ID, name="a"), InvalidTableStateError),
+    await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a"))
+    await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="t", version=1, branch="a"))
+    refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
+        *(("create", {"name": name}, err.InvalidInputError) for name in ("main", "b c", "b" * 201)),
+        ("create", {"name": "a"}, err.TableBranchAlreadyExistsError),
+        ("create", {"name": "b", "from_branch": "no"}, err.TableBranchNotFoundError),
+        ("create", {"name": "b", "from_version": 9}, err.TableVersionNotFoundError),
+        ("delete", {"name": "no"}, err.TableBranchNotFoundError),
+        ("delete", {"name": "main"}, err.InvalidInputError),
+        ("delete", {"name": "a"}, err.InvalidTableStateError),
     ]
-    for operation, request, error in refused:
+    for operation, fields, error in refused:
         with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, operation)(request)
-    assert list((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == ["a"]
+            await getattr(ns, f"{operation}_table_branch")({"id": ID, **fields})
+    assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["a"]
 
 
 async def test_names_that_are_as_odd_as_they_may_be_are_read_back(here: Lake) -> None:
     ns, long = here.ns, "x" * 200
     for name in (long, "a.json", "-_1"):
-        await ns.create_table_tag(CreateTableTagRequest(id=ID, tag=name, version=1))
-        assert (await ns.get_table_tag_version(GetTableTagVersionRequest(id=ID, tag=name))).version == 1
-    assert set((await ns.list_table_tags(ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
+        await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag=name, version=1))
+        assert (await ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=ID, tag=name))).version == 1
+    assert set((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == {long, "a.json", "-_1"}
     names = (long, "é", "a/b")
     for name in names:
-        await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
-        await ns.insert_into_table(InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
-        count = await ns.count_table_rows(CountTableRowsRequest(id=ID, branch=name))
-        assert count.count == 6
-    assert set((await ns.list_table_branches(ListTableBranchesRequest(id=ID))).branches) == set(names)
-    await ns.delete_table_branch(DeleteTableBranchRequest(id=ID, name=long))
-    await ns.drop_table(DropTableRequest(id=ID))
+        await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name=name))
+        await ns.insert_into_table(spec.InsertIntoTableRequest(id=ID, branch=name), stream(ROWS))
+        assert (await ns.count_table_rows(spec.CountTableRowsRequest(id=ID, branch=name))).count == 6
+    assert set((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == set(names)
+    await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name=long))
+    await ns.drop_table(spec.DropTableRequest(id=ID))
 
 
 async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> None:
@@ -198,15 +161,15 @@ async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> N
 
         async def make(name: str, outcomes: list[type[Exception] | None] = outcomes) -> None:
             try:
-                await ns.create_table_branch(CreateTableBranchRequest(id=ID, name=name))
+                await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name=name))
                 outcomes.append(None)
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 outcomes.append(type(e))
 
         async with anyio.create_task_group() as group:
             for _ in range(6):
                 group.start_soon(make, f"b{n}")
-        assert outcomes.count(None) == 1 and outcomes.count(TableBranchAlreadyExistsError) == 5
+        assert outcomes.count(None) == 1 and outcomes.count(err.TableBranchAlreadyExistsError) == 5
 
 
 async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> None:
@@ -219,11 +182,11 @@ async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> Non
         assert (await ns.open(["t"], branch="dev")).version == written.version == 2
         assert (await ns.open(["t"], branch="dev", version=1)).to_table() == (await ns.open(["t"])).to_table() == rows
         assert (await ns.write(["t"], more, mode="overwrite", branch="dev")).to_table() == more
-        with pytest.raises(TableBranchNotFoundError, match="no branch 'prod'; there are main, dev"):
+        with pytest.raises(err.TableBranchNotFoundError, match="no branch 'prod'; there are main, dev"):
             await ns.open(["t"], branch="prod")
-        with pytest.raises(InvalidInputError, match=r"^branch 'dev': mode create creates a table"):
+        with pytest.raises(err.InvalidInputError, match=r"^branch 'dev': mode create creates a table"):
             await ns.write(["u"], rows, branch="dev")
-        with pytest.raises(InvalidInputError, match=r"^tag 'x': a tag already has a version and a branch"):
+        with pytest.raises(err.InvalidInputError, match=r"^tag 'x': a tag already has a version and a branch"):
             await ns.open(["t"], version="x", branch="dev")
 
 
@@ -231,7 +194,7 @@ async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> Non
 async def test_what_is_no_version_is_refused(tmp_path: Path, version: Any) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
         await ns.write(["t"], pa.table({"id": [1]}))
-        with pytest.raises((InvalidInputError, TableVersionNotFoundError, TableTagNotFoundError)):
+        with pytest.raises((err.InvalidInputError, err.TableVersionNotFoundError, err.TableTagNotFoundError)):
             await ns.open(["t"], version=version)
         assert (await ns.open(["t"], version=cast(Any, np.int64(1)))).version == 1
 
@@ -246,22 +209,20 @@ async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, ch
     await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
     await ns.write(ID, ROWS.slice(1), mode="overwrite")
     await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
-    with scheduled(_Cleanup(place, lost)), pytest.raises(TableVersionNotFoundError):
+    with scheduled(_Cleanup(place, lost)), pytest.raises(err.TableVersionNotFoundError):
         await point_to_first(ns, change)
     await check_unchanged(here)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_nothing_points_to_versions_beside_an_endless_cleanup(
-    here: Lake, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_points_to_cleaned_versions(here: Lake, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleanups, "MAX_WAIT_SECONDS", 0.0)
     ns, table = here.ns, Table(TableId(ID), await here.location())
     await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
     await ns.write(ID, ROWS.slice(1), mode="overwrite")
     await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
     with cleanups.announced(table):
-        with pytest.raises(ConcurrentModificationError, match=r"not ended .* or delete _refs"):
+        with pytest.raises(err.ConcurrentModificationError, match=r"not ended .* or delete _refs"):
             await point_to_first(ns, change)
         await check_unchanged(here)
     await point_to_first(ns, change)
@@ -287,7 +248,7 @@ async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
     await here.ns.delete_table_tag({"id": ID, "tag": "t"})
     report = await maintain(here.ns, [ID], cleanup=CleanupOptions(older_than="0s"))
     assert not report.problems and not [*announcements.iterdir()]
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.restore_table({"id": ID, "version": 1})
 
 

@@ -16,8 +16,6 @@ from lance_ns_async import DirNamespace, TableId
 from lance_ns_async.operations import requests
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.floors]
-
-
 ID = ["t"]
 HINT = '; without a search, use {"vector": {}}'
 
@@ -72,9 +70,7 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
         ("describe_table", {"version": "one"}, "^DescribeTableRequest: version: Input should be a valid integer"),
     ],
 )
-def test_what_is_wrong_in_a_request_is_named(
-    ns: DirNamespace, operation: str, fields: dict[str, Any], message: str
-) -> None:
+def test_the_fault_is_named(ns: DirNamespace, operation: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         getattr(ns, operation)({"id": ID, **fields})
 
@@ -113,9 +109,8 @@ def test_a_request_with_an_identity_is_rejected(ns: DirNamespace, identity: dict
 
 
 def test_nor_is_he_within_a_request(ns: DirNamespace) -> None:
-    query = {"k": 1, "vector": {}, "identity": {"auth_token": "hush"}}
     with pytest.raises(UnsupportedOperationError, match="identity in a request"):
-        ns.explain_table_query_plan({"id": ID, "query": query})
+        ns.explain_table_query_plan({"id": ID, "query": {"k": 1, "vector": {}, "identity": {"auth_token": "hush"}}})
 
 
 @pytest.mark.parametrize(
@@ -147,9 +142,7 @@ class FromRust(dict[str, Any]):
         ("update_field_metadata", "updates", True),
     ],
 )
-def test_fields_of_another_kind_are_a_fault_of_the_request(
-    ns: DirNamespace, operation: str, field: str, value: Any
-) -> None:
+def test_fields_of_another_kind_are_refused(ns: DirNamespace, operation: str, field: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match="Request: "):
         getattr(ns, operation)(FromRust({"id": ID, field: value}))
 

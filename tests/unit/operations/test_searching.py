@@ -6,48 +6,29 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    AnalyzeTableQueryPlanRequest,
-    CreateTableBranchRequest,
-    CreateTableIndexRequest,
-    DeleteFromTableRequest,
-    ExplainTableQueryPlanRequest,
-    QueryTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableVersionNotFoundError,
-)
 
 from tests.support.lake import ID, ROWS, Lake, in_file, lake
 
 pytestmark = pytest.mark.environment
 
 
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Lake]:
-    async with lake(tmp_path) as opened:
-        await opened.create()
-        yield opened
-
-
-def make_query(**fields: Any) -> QueryTableRequest:
+def make_query(**fields: Any) -> spec.QueryTableRequest:
     """Returns a query in the form of a caller; for five rows and without a vector by default."""
-    request = QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
-    assert isinstance(request, QueryTableRequest)
+    request = spec.QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
+    assert isinstance(request, spec.QueryTableRequest)
     return request
 
 
-def near(*vector: float, **fields: Any) -> QueryTableRequest:
+def near(*vector: float, **fields: Any) -> spec.QueryTableRequest:
     """Returns a query for the nearest neighbours of a vector."""
     return make_query(vector={"single_vector": list(vector)}, **fields)
 
 
-async def run_query(here: Lake, request: QueryTableRequest) -> list[dict[str, Any]]:
+async def run_query(here: Lake, request: spec.QueryTableRequest) -> list[dict[str, Any]]:
     return in_file((await here.ns.query_table(request)).data)
 
 
@@ -61,8 +42,7 @@ async def test_without_a_vector_the_first_rows_are_found(here: Lake) -> None:
 
 
 async def test_rows_are_found_by_a_vector(here: Lake) -> None:
-    rows = await run_query(here, near(1, 0, k=2))
-    assert rows == [
+    assert (await run_query(here, near(1, 0, k=2))) == [
         {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0},
         {"id": 1, "text": "red apple", "v": [0.0, 1.0], "_distance": 2.0},
     ]
@@ -91,15 +71,14 @@ async def test_rows_are_found_by_several_vectors(here: Lake) -> None:
 async def test_columns_may_have_other_names(here: Lake) -> None:
     rows = pa.table({"a b": [1], "S": ["x"], "in": [{"x": 1, "y.z": 2}], "v": ROWS["v"].slice(1, 1).combine_chunks()})
     await here.create(["n", "odd"], rows)
-    aliases = {"p": "`a b`", "q": "in.`y.z`", "S": "S"}
-    request = near(1, 0, id=["n", "odd"], columns={"column_aliases": aliases})
+    request = near(1, 0, id=["n", "odd"], columns={"column_aliases": {"p": "`a b`", "q": "in.`y.z`", "S": "S"}})
     assert await run_query(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
     request = make_query(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
     assert await run_query(here, request) == [{"a b": 1, "in.x": 1}]
 
 
 async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
-    await here.ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
+    await here.ns.create_table_scalar_index(spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
     aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
     assert await run_query(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
     text = {"string_query": {"query": "pear"}}
@@ -116,7 +95,7 @@ async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -
 
 async def test_rows_are_found_by_their_text(here: Lake) -> None:
     await here.ns.create_table_scalar_index(
-        CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
+        spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
     )
     text = {"match": {"terms": "apple", "column": "text"}}
     queries: Sequence[tuple[dict[str, Any], list[int]]] = [
@@ -140,15 +119,13 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
 
 
 async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
-    query = near(1, 0)
-    plan = await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(id=ID, query=query))
+    plan = await here.ns.explain_table_query_plan(spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0)))
     assert "_distance" in plan and "elapsed" not in plan
-    fields = {**near(1, 0, k=1).to_dict(), "id": ID}
-    request = AnalyzeTableQueryPlanRequest.from_dict(fields)
+    request = spec.AnalyzeTableQueryPlanRequest.from_dict({**near(1, 0, k=1).to_dict(), "id": ID})
     assert request is not None
     assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
-    verbose = ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
-    with pytest.raises(TableVersionNotFoundError):
+    verbose = spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.explain_table_query_plan(verbose)
 
 
@@ -190,7 +167,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
 )
 async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
     for id in (ID, ["n", "none"]):
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(err.InvalidInputError, match=message):
             await here.ns.query_table(make_query(id=id, **fields))
 
 
@@ -227,10 +204,8 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields:
         ),
     ],
 )
-async def test_a_query_that_this_table_cannot_answer_is_refused(
-    here: Lake, fields: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+async def test_a_query_the_table_cannot_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=message):
         await here.ns.query_table(make_query(**fields))
 
 
@@ -240,7 +215,7 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
     await here.create(["n", "usual"], pa.table({"v": v, "vector": v, "id": [1, 2, 3]}))
     await here.create(["n", "no"], pa.table({"id": [1]}))
     for name, message in (("two", "set it to one of v, w"), ("no", "the table has no vector column")):
-        with pytest.raises(InvalidInputError, match=f"^vector_column: required, .*; {message}"):
+        with pytest.raises(err.InvalidInputError, match=f"^vector_column: required, .*; {message}"):
             await here.ns.query_table(near(1, 0, id=["n", name]))
     assert [row["id"] for row in await run_query(here, near(1, 0, id=["n", "usual"]))] == [2, 1, 3]
 
@@ -248,15 +223,13 @@ async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None
 @pytest.mark.parametrize(
     "fields",
     [
-        {"columns": {"column_names": ["no"]}},
-        {"columns": {"column_aliases": {"a": "no"}}},
-        {"filter": "no = 1"},
+        *({"columns": {"column_names": ["no"]}}, {"columns": {"column_aliases": {"a": "no"}}}, {"filter": "no = 1"}),
         {"vector": {"single_vector": [1.0, 0.0]}, "vector_column": "no"},
         {"full_text_query": {"string_query": {"query": "x", "columns": ["no"]}}},
     ],
 )
 async def test_a_column_that_is_not_there_is_named(here: Lake, fields: dict[str, Any]) -> None:
-    with pytest.raises(TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
+    with pytest.raises(err.TableColumnNotFoundError, match=r"^Table column not found: n\$t .*\bno\b"):
         await here.ns.query_table(make_query(**fields))
 
 
@@ -270,35 +243,39 @@ async def test_a_request_may_be_a_dict(here: Lake) -> None:
     request: Any = DictWithModelDump(id=ID, k=1, vector={"single_vector": [1.0, 0.0]}, columns={"column_names": ["id"]})
     assert await run_query(here, request) == [{"id": 2, "_distance": 0.0}]
     slip: Any = {"id": ID, "predicat": "id = 1"}
-    with pytest.raises(InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
+    with pytest.raises(err.InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
         await here.ns.count_table_rows(slip)
 
 
 async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
-    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
     async def explain(query: dict[str, Any], **fields: Any) -> str:
-        return await here.ns.explain_table_query_plan(ExplainTableQueryPlanRequest(query=make_query(**query), **fields))
+        return await here.ns.explain_table_query_plan(
+            spec.ExplainTableQueryPlanRequest(query=make_query(**query), **fields)
+        )
 
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
     assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
-    with pytest.raises(InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"):
+    with pytest.raises(
+        err.InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"
+    ):
         await explain({"id": ["n", "no"]}, id=ID)
-    with pytest.raises(InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
+    with pytest.raises(err.InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
         await explain({"branch": "dev"}, id=ID, branch="main")
 
 
 async def test_a_branch_is_searched(here: Lake) -> None:
-    await here.ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await here.ns.delete_from_table(DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
+    await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.delete_from_table(spec.DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
     rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
     assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
     assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
-    plan = ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
+    plan = spec.ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
     assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
-    with pytest.raises(TableBranchNotFoundError, match="no branch 'no'"):
+    with pytest.raises(err.TableBranchNotFoundError, match="no branch 'no'"):
         await here.ns.query_table(make_query(branch="no"))
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.query_table(make_query(version=9))
 
 
@@ -311,10 +288,8 @@ async def test_a_limit_above_the_number_of_rows_returns_all(tmp_path: Path, kind
         await opened.ns.create_table_index({"id": ID, "column": "vector", "index_type": kind})
         graph = {"ef": 2**41} if "HNSW" in kind else {}
         query = {"id": ID, "k": 2**40, "vector": {"single_vector": [0.0] * 16}, "refine_factor": 2**30, **graph}
-        answer = await opened.ns.query_table(query)
-        assert 0 < len(in_file(answer.data)) <= 300
-        few = await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})
-        assert in_file(few.data) == []
+        assert 0 < len(in_file((await opened.ns.query_table(query)).data)) <= 300
+        assert in_file((await opened.ns.query_table({**query, "k": 2, "offset": 2**40, **graph})).data) == []
 
 
 TEXTS = pa.table(
@@ -324,7 +299,6 @@ TEXTS = pa.table(
         "in": [{"body.text": it} for it in ["sky", "apple pie", "red", "apple", "y", "apple tart"]],
     }
 )
-
 BODY = "in.`body.text`"
 
 
@@ -334,14 +308,14 @@ async def indexed(tmp_path: Path) -> AsyncIterator[Lake]:
         await opened.create(rows=TEXTS)
         for column, positions in (("title", True), (BODY, False)):
             await opened.ns.create_table_scalar_index(
-                CreateTableIndexRequest(id=ID, column=column, index_type="FTS", with_position=positions)
+                spec.CreateTableIndexRequest(id=ID, column=column, index_type="FTS", with_position=positions)
             )
         yield opened
 
 
 async def scores(indexed: Lake, query: Mapping[str, Any]) -> dict[int, float]:
     fields = {"id": ID, "k": 9, "vector": {}, "full_text_query": query, "columns": {"column_names": ["id"]}}
-    request = QueryTableRequest.from_dict(fields)
+    request = spec.QueryTableRequest.from_dict(fields)
     assert request is not None
     return {row["id"]: row["_score"] for row in in_file((await indexed.ns.query_table(request)).data)}
 
@@ -366,7 +340,7 @@ async def test_without_a_column_all_that_have_an_index_are_searched(indexed: Lak
 
 async def test_a_phrase_is_looked_for_where_positions_are_known(indexed: Lake) -> None:
     assert set(await scores(indexed, structured(phrase={"terms": "red apple"}))) == {0}
-    with pytest.raises(InvalidInputError, match="position is not found"):
+    with pytest.raises(err.InvalidInputError, match="position is not found"):
         await scores(indexed, structured(phrase={"terms": "apple tart", "column": BODY}))
 
 

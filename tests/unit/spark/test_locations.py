@@ -51,8 +51,7 @@ def test_a_location_names_what_was_described_and_opened() -> None:
         10,
         2,
     )
-    assert at.expires_at == 1_800_000_000.5
-    assert at.storage_options == SECRETS
+    assert at.expires_at == 1_800_000_000.5 and at.storage_options == SECRETS
     assert at.schema is SCHEMA
 
 
@@ -70,11 +69,9 @@ def test_an_expiry_that_is_no_number_is_none(expiry: str) -> None:
 
 def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
     ids = [TableId(["db", "a"]), TableId(["db", "b.v2"]), TableId(["other", "a"])]
-    assert list(locations) == ids
-    assert len(locations) == 3
+    assert list(locations) == ids and len(locations) == 3
     assert locations[ids[0]] is locations["db.a"] is locations["db$a"] is locations[["db", "a"]]
-    assert locations["db$b.v2"].location == "/lake/b.lance"
-    assert TableId(["db", "nix"]) not in locations
+    assert locations["db$b.v2"].location == "/lake/b.lance" and TableId(["db", "nix"]) not in locations
     with pytest.raises(KeyError, match=r"db\$nix is not among these 3 locations'"):
         locations["db.nix"]
 
@@ -93,8 +90,7 @@ def test_what_could_not_be_resolved_is_reported_when_it_is_looked_up() -> None:
 
 @pytest.mark.parametrize("key", ["", "$", "db..a", "db.*", [], [""], ["db", 1], 1, None])
 def test_what_can_be_no_id_is_not_among_them(locations: Locations, key: Any) -> None:
-    assert key not in locations
-    assert locations.get(key) is None
+    assert key not in locations and locations.get(key) is None
     with pytest.raises(KeyError):
         locations[key]
 
@@ -115,8 +111,7 @@ def test_some_are_selected_in_the_words_of_prefetch(locations: Locations) -> Non
         TableId(["db", "b.v2"]),
         TableId(["other", "a"]),
     ]
-    assert list(locations.select("db.x*")) == []
-    assert locations.select("db.*").report is REPORT
+    assert list(locations.select("db.x*")) == [] and locations.select("db.*").report is REPORT
     with pytest.raises(InvalidInputError, match=r"db\$nix is not among these 3"):
         locations.select(["db.a", "db.nix"])
 
@@ -135,32 +130,23 @@ def test_a_pickle_leaves_secrets_out_and_keeps_the_rest(locations: Locations) ->
     pickled = pickle.dumps(locations)
     assert b"hush" not in pickled
     again = pickle.loads(pickled)
-    assert again == bare(locations)
-    assert again.report == REPORT
+    assert again == bare(locations) and again.report == REPORT
     assert again["db.a"].schema is again["other.a"].schema
 
 
-def test_a_location_alone_is_pickled_and_copied_without_secrets(locations: Locations) -> None:
+def test_pickles_have_secrets_only_when_told(locations: Locations) -> None:
     at = locations["db.a"]
     assert pickle.loads(pickle.dumps(at)) == copy.copy(at) == replace(at, storage_options=None)
-
-
-def test_a_pickle_keeps_secrets_when_told(locations: Locations) -> None:
     again = pickle.loads(pickle.dumps(locations.with_secrets()))
-    assert again == locations
-    assert pickle.loads(pickle.dumps(again)) == locations
+    assert again == locations and pickle.loads(pickle.dumps(again)) == locations
     assert pickle.loads(pickle.dumps(again.select("db.a")))["db.a"].storage_options == SECRETS
 
 
 def test_json_leads_back(locations: Locations) -> None:
     text = locations.to_json()
-    assert "hush" not in text
-    assert Locations.from_json(text) == bare(locations)
+    assert "hush" not in text and Locations.from_json(text) == bare(locations)
     assert Locations.from_json(text).report == REPORT
     assert Locations.from_json(locations.to_json(secrets=True)) == locations
-
-
-def test_json_has_each_schema_once(locations: Locations) -> None:
     result = json.loads(locations.to_json())
     assert len(result["schemas"]) == 1
     assert [table.get("schema") for table in result["tables"]] == [0, None, 0]

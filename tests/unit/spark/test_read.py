@@ -1,7 +1,8 @@
-"""Reads by Spark: the plan, the schemas and the SQL of filters."""
+"""Tasks that Spark executes: reads and maintenance, here without a JVM."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,84 +17,57 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
-from lance_ns_async.spark import Location, Locations, PrefetchReport, union, views
-from lance_ns_async.spark.read.reading import (
-    BATCH_BYTES,
-    OPENING,
-    Condition,
-    Entry,
-    Plan,
-    batches,
-    encode_schema,
-    group_entries,
-    plans_reader,
-)
+from lance_ns_async.fleet.maintenance.engine import Job
+from lance_ns_async.model import EXPIRY, Table
+from lance_ns_async.operations import maintaining
+from lance_ns_async.operations.maintaining import CleanupLimits, Examination
+from lance_ns_async.spark import Location, Locations, PrefetchReport, maintain, union, views
+from lance_ns_async.spark.read import reading
 from lance_ns_async.spark.read.sql import MANY, branches, quote, warn_of_chains
 
 
-def entry(n: int, rows: int = 10, fragments: int = 1) -> Entry:
-    return Entry(f"db$t{n}", f"s3://lake/t{n}.lance", n + 1, rows, fragments)
+def entry(n: int, rows: int = 10, fragments: int = 1) -> reading.Entry:
+    return reading.Entry(f"db$t{n}", f"s3://lake/t{n}.lance", n + 1, rows, fragments)
 
 
 def test_a_plan_survives_encoding() -> None:
     options = {"aws_secret_access_key": "hush", "region": "eu"}
-    entries = [entry(0), Entry("db$é", "/lake/é", 7, 5, 2, options, share=1, shares=2)]
-    for condition in (None, Condition("id > 1"), Condition("s = 'é'", "types")):
-        plan = Plan(entries, 3, "_table", condition)
-        assert Plan.decode(plan.encode()) == plan
+    entries = [entry(0), reading.Entry("db$é", "/lake/é", 7, 5, 2, options, share=1, shares=2)]
+    for condition in (None, reading.Condition("id > 1"), reading.Condition("s = 'é'", "types")):
+        plan = reading.Plan(entries, 3, "_table", condition)
+        assert reading.Plan.decode(plan.encode()) == plan
         assert {part.condition for part in plan.split()} == {condition}
 
 
-def test_storage_options_are_not_printed() -> None:
-    assert "hush" not in repr(Plan([Entry("t", "/t", 1, 1, 1, {"key": "hush"})], 1, None))
-
-
-def test_an_encoded_plan_of_many_tables_is_small() -> None:
+def test_plans_are_small_and_hide_storage_options() -> None:
+    assert "hush" not in repr(reading.Plan([reading.Entry("t", "/t", 1, 1, 1, {"key": "hush"})], 1, None))
     token = {"aws_session_token": "x" * 800, "aws_access_key_id": "AKIA"}
-    entries = [Entry(f"db$t{n}", f"s3://lake/db/t{n}.lance", 3, 10, 1, token) for n in range(5000)]
-    assert len(Plan(entries, 8, "_table").encode()) < 5000 * 40
+    entries = [reading.Entry(f"db$t{n}", f"s3://lake/db/t{n}.lance", 3, 10, 1, token) for n in range(5000)]
+    assert len(reading.Plan(entries, 8, "_table").encode()) < 5000 * 40
 
 
-def test_many_small_tables_share_few_tasks() -> None:
-    groups = group_entries(map(entry, range(1000)), 8)
+def test_tables_are_grouped_by_weight() -> None:
+    groups = reading.group_entries(map(entry, range(1000)), 8)
     assert [len(group) for group in groups] == [125] * 8
-
-
-def test_fewer_tables_than_tasks_make_fewer_groups() -> None:
-    assert group_entries([entry(0), entry(1)], 8) == [[entry(0)], [entry(1)]]
-
-
-def test_nothing_to_read_is_one_group_without_tables() -> None:
-    assert group_entries([], 8) == [[]]
-
-
-def test_a_heavy_table_has_a_task_of_its_own() -> None:
+    assert reading.group_entries([entry(0), entry(1)], 8) == [[entry(0)], [entry(1)]]
+    assert reading.group_entries([], 8) == [[]]
     heavy = entry(99, rows=10_000_000)
-    groups = group_entries([*map(entry, range(30)), heavy], 4)
-    assert [heavy] in groups
-    assert sorted(len(group) for group in groups) == [1, 10, 10, 10]
-
-
-def test_a_table_of_many_fragments_is_split() -> None:
-    groups = group_entries([entry(0, rows=8_000_000, fragments=100), *map(entry, range(1, 5))], 8)
+    groups = reading.group_entries([*map(entry, range(30)), heavy], 4)
+    assert [heavy] in groups and sorted(len(group) for group in groups) == [1, 10, 10, 10]
+    groups = reading.group_entries([entry(0, rows=8_000_000, fragments=100), *map(entry, range(1, 5))], 8)
     shares = [e for group in groups for e in group if e.table == "db$t0"]
-    assert len(groups) == 8
-    assert sorted(e.share for e in shares) == list(range(8))
+    assert len(groups) == 8 and sorted(e.share for e in shares) == list(range(8))
     assert {e.shares for e in shares} == {8}
-
-
-def test_a_small_table_of_many_fragments_is_not_split() -> None:
-    assert [len(group) for group in group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
+    assert [len(group) for group in reading.group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
 
 
 @given(st.lists(st.tuples(st.integers(0, 5_000_000), st.integers(1, 40)), max_size=30), st.integers(1, 12))
 def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, int]], tasks: int) -> None:
     entries = [entry(n, rows, fragments) for n, (rows, fragments) in enumerate(tables)]
-    groups = group_entries(entries, tasks)
-
+    groups = reading.group_entries(entries, tasks)
     assert 1 <= len(groups) <= tasks
     assert all(groups) or not entries
-    shares: dict[str, list[Entry]] = defaultdict(list)
+    shares: dict[str, list[reading.Entry]] = defaultdict(list)
     for group in groups:
         for e in group:
             shares[e.table].append(e)
@@ -108,14 +82,14 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
 
 
 def test_opening_counts_even_where_there_are_no_rows() -> None:
-    assert entry(0, rows=0).weight == OPENING
-    with_empty = group_entries([entry(n, rows=0) for n in range(10)], 5)
+    assert entry(0, rows=0).weight == reading.OPENING
+    with_empty = reading.group_entries([entry(n, rows=0) for n in range(10)], 5)
     assert [len(group) for group in with_empty] == [2] * 5
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 7])
 def test_a_group_keeps_the_order_of_its_tables(tasks: int) -> None:
-    for group in group_entries(map(entry, range(50)), tasks):
+    for group in reading.group_entries(map(entry, range(50)), tasks):
         numbers = [e.version for e in group]
         assert numbers == sorted(numbers)
 
@@ -123,14 +97,16 @@ def test_a_group_keeps_the_order_of_its_tables(tasks: int) -> None:
 WANT = pa.schema([("_table", pa.string()), ("s", pa.string()), ("id", pa.int64())])
 
 
-def write(path: Path, name: str, rows: pa.Table, **how: Any) -> Entry:
+def write(path: Path, name: str, rows: pa.Table, **how: Any) -> reading.Entry:
     dataset = lance.write_dataset(rows, str(path / name), **how)
-    return Entry(name, str(path / name), dataset.version, dataset.count_rows(), len(dataset.get_fragments()))
+    return reading.Entry(name, str(path / name), dataset.version, dataset.count_rows(), len(dataset.get_fragments()))
 
 
-def read(entries: list[Entry], condition: str | None = None, types: pa.Schema | None = None) -> list[tuple[Any, ...]]:
-    filter = condition and Condition(condition, types and encode_schema(types))
-    result: Iterator[pa.RecordBatch] = batches(entries, WANT, "_table", filter or None)
+def read(
+    entries: list[reading.Entry], condition: str | None = None, types: pa.Schema | None = None
+) -> list[tuple[Any, ...]]:
+    filter = condition and reading.Condition(condition, types and reading.encode_schema(types))
+    result: Iterator[pa.RecordBatch] = reading.batches(entries, WANT, "_table", filter or None)
     return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
 
 
@@ -145,13 +121,12 @@ def test_a_version_is_read_and_rows_that_fit(tmp_path: Path) -> None:
     first = write(tmp_path, "t", rows)
     lance.write_dataset(rows, first.location, mode="append")
     assert [id for _, _, id in read([first])] == [1, 2, 3]
-    assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)]
-    assert read([first], "id > 9") == []
+    assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)] and read([first], "id > 9") == []
 
 
 def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
     whole = write(tmp_path, "t", pa.table({"id": range(70), "s": ["x"] * 70}), max_rows_per_file=10)
-    shares = [Entry("t", whole.location, 1, 70, 7, share=share, shares=3) for share in range(3)]
+    shares = [reading.Entry("t", whole.location, 1, 70, 7, share=share, shares=3) for share in range(3)]
     result = [[id for _, _, id in read([share])] for share in shares]
     assert [id for ids in result for id in ids] == list(range(70))
     assert [len(ids) for ids in result] == [20, 20, 30]
@@ -159,12 +134,12 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
 
 def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
-    result = list(batches([entry], pa.schema([("from", pa.string())]), "from", Condition("id > 1")))
+    result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", reading.Condition("id > 1")))
     assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
 def test_what_fails_is_named(tmp_path: Path) -> None:
-    gone = Entry("db$gone", str(tmp_path / "gone"), 3, 1, 1)
+    gone = reading.Entry("db$gone", str(tmp_path / "gone"), 3, 1, 1)
     with pytest.raises(RuntimeError, match=r"table db\$gone, version 3 at .*gone"):
         read([gone])
     text = write(tmp_path, "t", pa.table({"id": ["one"], "s": ["x"]}))
@@ -173,18 +148,16 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
-    megabyte = b"x" * 1_000_000
-    entry = write(tmp_path, "t", pa.table({"b": pa.array([megabyte] * 64, pa.large_binary())}))
-    sizes = [batch.nbytes for batch in batches([entry], pa.schema([("b", pa.binary())]), None, None)]
-    assert sum(sizes) > 64_000_000
-    assert max(sizes) < 1.5 * BATCH_BYTES
+    entry = write(tmp_path, "t", pa.table({"b": pa.array([(b"x" * 1_000_000)] * 64, pa.large_binary())}))
+    sizes = [batch.nbytes for batch in reading.batches([entry], pa.schema([("b", pa.binary())]), None, None)]
+    assert sum(sizes) > 64_000_000 and max(sizes) < 1.5 * reading.BATCH_BYTES
 
 
 def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
     entries = [write(tmp_path, name, pa.table({"id": [n], "s": ["x"]})) for n, name in enumerate(("a", "b", "c"))]
-    encoded = [Plan(some, 1, "_table").encode() for some in (entries[:2], entries[2:])]
+    encoded = [reading.Plan(some, 1, "_table").encode() for some in (entries[:2], entries[2:])]
     properties = [pa.record_batch({"plan": [text]}) for text in encoded]
-    result = list(plans_reader(WANT)(iter(properties)))
+    result = list(reading.plans_reader(WANT)(iter(properties)))
     assert [batch.schema for batch in result] == [WANT] * 3
     assert [batch["id"].to_pylist() for batch in result] == [[0], [1], [2]]
 
@@ -192,11 +165,12 @@ def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
 def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     large = write(tmp_path, "large", pa.table({"id": range(40_000), "s": ["x"] * 40_000}), max_rows_per_file=10_000)
     small = [write(tmp_path, f"t{n}", pa.table({"id": [40_000 + n], "s": [None]})) for n in range(6)]
-    parts = [part.encode() for part in Plan([large, *small], 4, "_table", Condition("id % 2 = 0")).split()]
-    read = plans_reader(WANT)
+    parts = [
+        part.encode() for part in reading.Plan([large, *small], 4, "_table", reading.Condition("id % 2 = 0")).split()
+    ]
+    read = reading.plans_reader(WANT)
     tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
-    assert len(tasks) == 4
-    assert all(task.num_rows < 20_000 for task in tasks)
+    assert len(tasks) == 4 and all(task.num_rows < 20_000 for task in tasks)
     assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(0, 40_006, 2))
 
 
@@ -215,8 +189,7 @@ def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
 def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
     narrow = write(tmp_path, "narrow", pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["x", "y"]}))
     wide = write(tmp_path, "wide", pa.table({"id": [1, 2**40], "s": ["x", "y"]}))
-    types = pa.schema([("id", pa.int64())])
-    assert read([narrow, wide], f"id < {2**40} AND id > 1", types) == [("narrow", "y", 2)]
+    assert read([narrow, wide], f"id < {2**40} AND id > 1", pa.schema([("id", pa.int64())])) == [("narrow", "y", 2)]
     single = write(
         tmp_path, "single", pa.table({"x": pa.array([0.1, 0.5], pa.float32()), "id": [1, 2], "s": ["x", "y"]})
     )
@@ -272,10 +245,7 @@ def tree(low: int, high: int) -> str:
 @pytest.mark.parametrize(
     ("query", "count"),
     [
-        ("SELECT 1", 1),
-        ("", 1),
-        (chain(300), 300),
-        (f"SELECT count(*) FROM ({chain(300)})", 300),
+        *(("SELECT 1", 1), ("", 1), (chain(300), 300), (f"SELECT count(*) FROM ({chain(300)})", 300)),
         (f"WITH a AS ({chain(5)}) SELECT * FROM a Union DISTINCT SELECT * FROM a", 5),
         (tree(0, 1000), 2),
         ("SELECT 'a UNION b', \"union\", `union`, 'it\\'s union' -- union\n/* union\nunion */ FROM reunion UNION b", 2),
@@ -294,3 +264,50 @@ def test_a_long_chain_is_warned_of() -> None:
         warnings.simplefilter("error")
         warn_of_chains(chain(MANY), stacklevel=1)
         warn_of_chains(tree(0, 1000), stacklevel=1)
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[list[Job]]:
+    """A job for a table with data, and one for a table without."""
+    path = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"id": range(30)}), path, max_rows_per_file=10)
+    _, (task,) = maintaining.examine(dataset, Examination(compaction={}))
+    table = Table(TableId(["a.b", "t"]), path, storage_options={"key": "hush", EXPIRY: "1"})
+    gone = Table(TableId(["gone"]), str(tmp_path / "gone"))
+    yield [Job(it, "rewrite", task.content, version=1, size=task.size) for it in (table, gone)]
+
+
+def test_a_failure_is_a_result_and_others_are_executed(real: list[Job]) -> None:
+    good, bad = map(json.loads, maintain.execute(maintain.encode(real)))
+    assert good[:2] == ["a.b$t", 0] and good[3] is None and len(maintaining.new_files([good[2]])) == 1
+    assert bad[0] == "gone" and bad[3] is not None and bad[3][0] == "TableVersionNotFoundError"
+    dataset = lance.dataset(real[0].table.location)
+    assert maintaining.commit(dataset, [good[2]], {}) == 3
+    assert dataset.count_rows() == 30 and len(dataset.get_fragments()) == 1
+
+
+def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -> None:
+    table = real[0].table
+    dataset = lance.dataset(table.location)
+    dataset.create_scalar_index("id", "BTREE")
+    lance.write_dataset(pa.table({"id": range(5)}), table.location, mode="append")
+    limits = CleanupLimits(older_than=0.0, retain_versions=2)
+    what = Examination(target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, min_fragments=3)
+    result, cleaned = map(
+        json.loads,
+        maintain.execute(
+            maintain.encode([Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)])
+        ),
+    )
+    dataset = lance.dataset(table.location)
+    expected = maintaining.examine(dataset, Examination(20, True, None, what.compaction, 3))[1]
+    state, planned = maintaining.parse_examination(result[2])
+    assert (state.version, state.rows, state.fragments, state.small_fragments) == (3, 35, 4, 4)
+    assert (state.stale_indexes, state.unindexed_rows) == (("id_idx",), 5)
+    assert planned == expected and len(planned) > 0
+    assert (
+        maintaining.parse_removed(cleaned[2])
+        == (state.old_versions, state.removable_bytes)
+        == (1, state.removable_bytes)
+    )
+    assert [it["version"] for it in dataset.versions()] == [2, 3]

@@ -7,15 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import DeregisterTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, Table, TableId
 from lance_ns_async.spark import LocationResolver, Locations
@@ -26,7 +21,6 @@ from tests.fakes.s3 import KeyedS3, RenewingPolaris
 ROWS = pa.table({"id": [1, 2, 3]})
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 TABLES = [TableId(["cat", "db", f"t000{n}"]) for n in range(3)]
-
 BRIEFLY = 30.0
 """Seconds; credentials with a shorter lifetime are never cached."""
 
@@ -69,22 +63,18 @@ def requested_tables(server: RenewingPolaris) -> list[str]:
     return sorted(request.path.rpartition("/")[2] for request in server.requests)
 
 
-def test_credentials_are_given_out_to_who_asks(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_credentials_are_given_out(server: RenewingPolaris, resolver: LocationResolver) -> None:
     with_keys = resolver.prefetch(TABLES, pin_versions=False)
     assert (sorted(keys(with_keys)), with_keys.report.calls) == (["KEY1", "KEY2", "KEY3"], 3)
     assert all(at.expires_at is not None for at in with_keys.values())
     with LocationResolver.connect("polaris", server.properties) as other:
         assert other.prefetch(TABLES, pin_versions=False)["cat.db.t0000"].storage_options is None
-
-
-def test_a_pattern_finds_them_with_credentials(server: RenewingPolaris, resolver: LocationResolver) -> None:
     assert len(keys(resolver.prefetch("cat.db.*", pin_versions=False))) == 3
 
 
 def test_a_catalog_that_gives_out_none_is_asked_without(server: RenewingPolaris, resolver: LocationResolver) -> None:
     server.fail(400, match="t0000", body={"error": {"type": "BadRequestException", "message": "no", "code": 400}})
-    locations = resolver.prefetch(TABLES, pin_versions=False)
-    assert locations["cat.db.t0000"].storage_options is None
+    assert resolver.prefetch(TABLES, pin_versions=False)["cat.db.t0000"].storage_options is None
     assert requested_tables(server) == ["t0000", "t0000", "t0001", "t0002"]
 
 
@@ -102,7 +92,7 @@ def test_after_a_401_no_other_table_is_requested(server: RenewingPolaris, resolv
 
 
 def test_an_impossible_id_is_refused_before_any_call(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    with pytest.raises(InvalidInputError, match=r"table id \['t'\]: this catalog requires"):
+    with pytest.raises(err.InvalidInputError, match=r"table id \['t'\]: this catalog requires"):
         resolver.prefetch(["t", *TABLES])
     assert server.requests == []
 
@@ -125,10 +115,8 @@ def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: 
     server.clear()
     again = resolver.refresh(locations)
     assert requested_tables(server) == ["t0001", "t0002"]
-    assert (again.report.calls, again.report.remembered) == (2, 1)
-    assert keys(again)[0] == keys(locations)[0]
-    assert set(keys(again)[1:]).isdisjoint(keys(locations))
-    assert list(again) == list(locations)
+    assert (again.report.calls, again.report.remembered) == (2, 1) and keys(again)[0] == keys(locations)[0]
+    assert set(keys(again)[1:]).isdisjoint(keys(locations)) and list(again) == list(locations)
     # The new credentials are cached, too.
     assert resolver.refresh(again) == again
 
@@ -139,15 +127,13 @@ def test_how_long_they_must_last_may_be_set(server: RenewingPolaris, resolver: L
     # The catalog vends none with this lifetime, so shorter ones are accepted.
     again = resolver.refresh(locations, lasting=4000)
     assert (again.report.remembered, len(again)) == (0, 3)
-    with pytest.raises(InvalidInputError, match="lasting -1"):
+    with pytest.raises(err.InvalidInputError, match="lasting -1"):
         resolver.refresh(locations, lasting=-1)
 
 
 def test_what_was_remembered_for_long_is_requested(server: RenewingPolaris) -> None:
-    arguments = server.properties | QUICK
-    with LocationResolver.connect("polaris", arguments, ttl=0, vend_credentials=True) as forgetful:
-        locations = forgetful.prefetch(TABLES, pin_versions=False)
-        assert forgetful.refresh(locations).report.remembered == 0
+    with LocationResolver.connect("polaris", server.properties | QUICK, ttl=0, vend_credentials=True) as forgetful:
+        assert forgetful.refresh(forgetful.prefetch(TABLES, pin_versions=False)).report.remembered == 0
 
 
 def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
@@ -166,9 +152,7 @@ def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolari
     assert {at.version for at in resolver.prefetch(locations).values()} == {2}
 
 
-def test_the_new_keys_open_what_the_old_ones_do_not(
-    s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver
-) -> None:
+def test_new_keys_open_what_old_ones_do_not(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
     write(s3, server, "create")
     server.lasts = BRIEFLY
     locations = resolver.prefetch(TABLES)
@@ -194,29 +178,24 @@ def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None
     assert not [request for request in s3.requests if request.path.endswith(".manifest")]
 
 
-def test_the_old_locations_stay_as_they_are(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_old_locations_stay(server: RenewingPolaris, resolver: LocationResolver) -> None:
     locations = resolver.prefetch(TABLES, pin_versions=False)
     before = keys(locations)
     resolver.forget()
     resolver.refresh(locations)
     assert keys(locations) == before
-
-
-def test_locations_from_elsewhere_get_their_keys(server: RenewingPolaris, resolver: LocationResolver) -> None:
     message = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
     resolver.forget()
     assert len(keys(resolver.refresh(message))) == 3
 
 
-def test_what_is_gone_is_an_error_unless_a_report_is_wanted(
-    server: RenewingPolaris, resolver: LocationResolver
-) -> None:
+def test_what_is_gone_is_an_error_or_reported(server: RenewingPolaris, resolver: LocationResolver) -> None:
     server.lasts = BRIEFLY
     locations = resolver.prefetch(TABLES, pin_versions=False)
     server.lasts = 3600
     with Namespace.connect("polaris", server.properties) as ns:
         ns.deregister_table(DeregisterTableRequest(id=list(TABLES[1])))
-    with pytest.raises(TableNotFoundError, match=r"^1 of 3 could not be resolved: .*cat\$db\$t0001"):
+    with pytest.raises(err.TableNotFoundError, match=r"^1 of 3 could not be resolved: .*cat\$db\$t0001"):
         resolver.refresh(locations)
     left = resolver.refresh(locations, on_error="report")
     assert list(left) == [TABLES[0], TABLES[2]]
@@ -230,7 +209,7 @@ def test_a_catalog_that_is_down_is_reported(server: RenewingPolaris, resolver: L
     server.lasts = BRIEFLY
     locations = resolver.prefetch(TABLES, pin_versions=False)
     server.fail(503, times=None)
-    with pytest.raises(ServiceUnavailableError, match=r"^1 of 3 could not be resolved"):
+    with pytest.raises(err.ServiceUnavailableError, match=r"^1 of 3 could not be resolved"):
         resolver.refresh(locations)
 
 
@@ -244,7 +223,7 @@ def test_a_table_made_anew_elsewhere_is_not_the_one_that_was_pinned(tmp_path: Pa
             server.add_table(["db"], "t", location=str(tmp_path / "t1"))
             resolver.forget()
             with pytest.raises(
-                InvalidTableStateError, match=r"db\$t \(the table has moved from .*t0 to .*t1, so version 1"
+                err.InvalidTableStateError, match=r"db\$t \(the table has moved from .*t0 to .*t1, so version 1"
             ):
                 resolver.refresh(pinned)
             assert len(resolver.refresh(pinned, on_error="report")) == 0
@@ -256,7 +235,7 @@ async def test_an_async_namespace_is_awaited(server: RenewingPolaris) -> None:
         resolver = LocationResolver(namespace, vend_credentials=True)
         locations = await resolver.aprefetch(TABLES, pin_versions=False)
         assert await resolver.arefresh(locations) == locations
-        with pytest.raises(InvalidInputError, match=r"await resolver\.arefresh"):
+        with pytest.raises(err.InvalidInputError, match=r"await resolver\.arefresh"):
             resolver.refresh(locations)
 
 

@@ -6,19 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId
 from lance_ns_async.calls.limiter import START
@@ -26,40 +20,7 @@ from lance_ns_async.spark import LocationResolver
 from lance_ns_async.spark.session import label
 from lance_ns_async.spark.tasks import cause_of, distribute, rebuild, task_error
 from tests.fakes.iceberg import FakeIceberg
-from tests.support.spark import Lake, ids, lake_in, resolver_of
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with lake_in(tmp_path) as lake:
-        yield lake
-
-
-@pytest.fixture
-def resolver(lake: Lake) -> LocationResolver:
-    return LocationResolver(lake.namespace)
-
-
-@pytest.fixture
-def server() -> Iterator[FakeIceberg]:
-    with FakeIceberg() as server:
-        yield server
-
-
-@pytest.fixture
-def remote(server: FakeIceberg) -> Iterator[LocationResolver]:
-    with resolver_of(server) as resolver:
-        yield resolver
-
-
-async def _released_at(
-    count: int, wait_for: Callable[[int], None], release: Callable[[], None], remote: LocationResolver, names: list[str]
-) -> list[TableId]:
-    what = [f"db.{name}" for name in names]
-    prefetching = asyncio.ensure_future(remote.aprefetch(what, pin_versions=False, max_in_flight=count))
-    await asyncio.to_thread(wait_for, count)
-    release()
-    return list(await prefetching)
+from tests.support.spark import Lake, ids, prefetch_together
 
 
 def test_a_timeout_bounds_the_whole(server: FakeIceberg, remote: LocationResolver) -> None:
@@ -73,7 +34,7 @@ def test_what_is_not_open_in_time_fails(lake: Lake) -> None:
     lake.write("db", "t")
     resolver = LocationResolver(lake.namespace)
     resolver.prefetch("db.t", pin_versions=False)
-    with pytest.raises(ServiceUnavailableError, match="the operation's time ended before the table was opened"):
+    with pytest.raises(err.ServiceUnavailableError, match="the operation's time ended before the table was opened"):
         resolver.prefetch("db.t", timeout=1e-9, on_error="raise")
 
 
@@ -83,9 +44,7 @@ def test_progress_is_reported_step_by_step(lake: Lake, resolver: LocationResolve
     message: list[tuple[int, int]] = []
     resolver.prefetch(["db.t0", "db.t1", "db.nix"], progress=lambda done, total: message.append((done, total)))
     assert {total for _, total in message} == {6}
-    assert [done for done, _ in message] == sorted(done for done, _ in message)
-    assert message[-1] == (6, 6)
-
+    assert [done for done, _ in message] == sorted(done for done, _ in message) and message[-1] == (6, 6)
     message.clear()
     resolver.prefetch(["db.t0", "db.t2"], progress=lambda done, total: message.append((done, total)))
     assert message[-1] == (2, 2)
@@ -97,7 +56,7 @@ class Terminal(StringIO):
 
 
 @pytest.mark.parametrize("rich", [True, False])
-def test_a_terminal_shows_a_line_and_a_file_nothing(
+def test_only_a_terminal_shows_progress(
     lake: Lake, resolver: LocationResolver, monkeypatch: pytest.MonkeyPatch, rich: bool
 ) -> None:
     lake.write("db", "t")
@@ -108,9 +67,7 @@ def test_a_terminal_shows_a_line_and_a_file_nothing(
     resolver.prefetch("db.t")
     assert "resolving tables" in terminal.getvalue()
     if not rich:
-        assert "\rresolving tables: 100 %" in terminal.getvalue()
-        assert terminal.getvalue().endswith("\r")
-
+        assert "\rresolving tables: 100 %" in terminal.getvalue() and terminal.getvalue().endswith("\r")
     resolver.forget()
     for stream, progress in ((Terminal(), False), (StringIO(), True)):
         monkeypatch.setattr(sys, "stderr", stream)
@@ -123,7 +80,7 @@ async def test_an_async_namespace_is_awaited(lake: Lake) -> None:
     async with AsyncNamespace.connect("dir", lake.properties) as namespace:
         resolver = LocationResolver(namespace)
         assert (await resolver.aprefetch("db.*"))["db.t"].version == 1
-        with pytest.raises(InvalidInputError, match=r"await resolver\.aprefetch"):
+        with pytest.raises(err.InvalidInputError, match=r"await resolver\.aprefetch"):
             resolver.prefetch("db.*")
 
 
@@ -137,29 +94,24 @@ async def test_a_resolver_closes_the_namespace_it_made_and_no_other(lake: Lake) 
     with LocationResolver(lake.namespace) as borrowing:
         borrowing.prefetch("db.t")
     assert borrowing.namespace is lake.namespace and lake.namespace.exists(["db", "t"])
-
     with LocationResolver.connect("dir", lake.properties) as owning:
         owning.prefetch("db.t")
-    with pytest.raises(InvalidInputError, match="closed"):
+    with pytest.raises(err.InvalidInputError, match="closed"):
         owning.prefetch("db.t2")
     owning.close()
-
     async with LocationResolver.connect("dir", lake.properties) as owning:
         assert list(await owning.aprefetch("db.t")) == ids("db$t")
-    with pytest.raises(InvalidInputError, match="closed"):
+    with pytest.raises(err.InvalidInputError, match="closed"):
         await owning.aprefetch("db.t2")
 
 
 @pytest.mark.parametrize(("properties", "most"), [({}, START), ({"max-in-flight": "3"}, 3)])
-def test_a_namespace_of_its_own_allows_many_calls_unless_told(
-    server: FakeIceberg, properties: Mapping[str, str], most: int
-) -> None:
+def test_own_namespaces_allow_many_calls(server: FakeIceberg, properties: Mapping[str, str], most: int) -> None:
     names = server.add_lance_tables(["db"], 40)
     with LocationResolver.connect("iceberg", {"endpoint": server.endpoint, **properties}) as resolver:
         with server.hold("tables/t") as hold:
-            result = asyncio.run(_released_at(most, hold.wait_for, hold.release, resolver, names))
-    assert len(result) == 40
-    assert server.most_in_flight <= 64
+            result = asyncio.run(prefetch_together(most, hold.wait_for, hold.release, resolver, names))
+    assert len(result) == 40 and server.most_in_flight <= 64
 
 
 @pytest.mark.parametrize(
@@ -170,15 +122,13 @@ def test_a_namespace_of_its_own_allows_many_calls_unless_told(
         ({"timeout": 0}, "timeout 0"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(
-    resolver: LocationResolver, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+def test_meaningless_options_are_refused(resolver: LocationResolver, options: dict[str, object], message: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=message):
         resolver.prefetch([], **options)  # type: ignore[arg-type]
 
 
 def test_other_namespaces_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"LocationResolver\.connect"):
+    with pytest.raises(err.InvalidInputError, match=r"LocationResolver\.connect"):
         LocationResolver("dir")  # type: ignore[arg-type]
 
 
@@ -194,15 +144,12 @@ with spark.LocationResolver.connect("dir", {"root": sys.argv[1]}) as resolver:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=os.environ)
 
 
-def test_groups_have_about_equal_weight_and_keep_the_order() -> None:
+def test_groups_have_about_equal_weight() -> None:
     weights = [100, 1, 1, 1, 50, 48]
     groups = distribute(range(6), weights.__getitem__, 2)
     assert sorted(n for group in groups for n in group) == [0, 1, 2, 3, 4, 5]
     assert max(sum(weights[n] for n in group) for group in groups) <= 102
     assert all(group == sorted(group) for group in groups)
-
-
-def test_number_of_groups() -> None:
     assert len(distribute(range(6), lambda n: n, 100)) == 6
     assert distribute([], lambda it: 1, 3) == [[]]
 
@@ -214,23 +161,17 @@ def test_errors_of_tasks_keep_class_message_and_notes() -> None:
     )
     job_error.add_note("and this is left")
     error = task_error(job_error)
-    assert isinstance(error, PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
+    assert isinstance(error, err.PermissionDeniedError) and str(error) == "Permission denied: t (at s3://b/t: no)"
     assert error.__notes__ == ["and this is left"]
 
 
-def test_other_errors_of_jobs_have_no_cause() -> None:
+def test_causes_of_errors() -> None:
     for text in ("ZeroDivisionError: division by zero", "lance_namespace.errors.json: no class of errors"):
         assert cause_of(RuntimeError(text)) is None
-
-
-def test_unsuitable_python_is_an_import_error() -> None:
     error = cause_of(RuntimeError("ModuleNotFoundError: No module named 'lance_ns_async'"))
     assert isinstance(error, ImportError) and "PYSPARK_PYTHON" in str(error)
-
-
-def test_errors_are_rebuilt_by_name() -> None:
-    assert type(rebuild("PermissionDeniedError", "no")) is PermissionDeniedError
-    assert type(rebuild("json", "no")) is InternalError
+    assert type(rebuild("PermissionDeniedError", "no")) is err.PermissionDeniedError
+    assert type(rebuild("json", "no")) is err.InternalError
 
 
 @pytest.mark.parametrize(
@@ -298,7 +239,7 @@ def test_a_table_that_is_gone_meanwhile_is_an_error(ns: Namespace) -> None:
     locations = resolver.prefetch("s.a", progress=False)
     changes = list(ns.watch("s.*", existing=True, every=None))
     ns.drop_table("s.b")
-    with pytest.raises(TableNotFoundError, match="s\\$b"):
+    with pytest.raises(err.TableNotFoundError, match="s\\$b"):
         resolver.refresh(locations, changes=changes)
     report = resolver.refresh(locations, changes=changes, on_error="report")
     assert {str(id) for id in report} == {"s$a", "s$c"}

@@ -9,29 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import lance_namespace as spec
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CreateEmptyTableRequest,
-    CreateTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    DropTableRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    NamespaceExistsRequest,
-    RenameTableRequest,
-    TableExistsRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotEmptyError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import IcebergNamespace
 from lance_ns_async.spark import LocationResolver, Locations
@@ -64,8 +45,8 @@ def calls(lake: Lake) -> list[str]:
     return [f"{call.operation} {call.subject}" for call in lake.calls]
 
 
-async def describe(namespace: PrefetchNamespace, *id: str) -> DescribeTableResponse:
-    return await namespace.describe_table(DescribeTableRequest(id=list(id)))
+async def describe(namespace: PrefetchNamespace, *id: str) -> spec.DescribeTableResponse:
+    return await namespace.describe_table(spec.DescribeTableRequest(id=list(id)))
 
 
 async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
@@ -76,7 +57,7 @@ async def test_what_is_known_is_described_as_it_is(tmp_path: Path) -> None:
     result = await describe(namespace, "db", "t")
     assert (result.location, result.storage_options) == (locations["db.t"].location, {"region": "eu"})
     assert (result.version, result.managed_versioning) == (None, False)
-    await namespace.table_exists(TableExistsRequest(id=["db", "t"]))
+    await namespace.table_exists(spec.TableExistsRequest(id=["db", "t"]))
     assert namespace.hits == 2
     lake.namespace.close()
 
@@ -92,7 +73,7 @@ async def test_many_who_miss_the_same_ask_once(lake: Lake, over: Make) -> None:
 
 async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
     namespace = over(lake.prefetch("db.*"))
-    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$t"):
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$t"):
         await describe(namespace, "db", "t")
     lake.write("t")
     assert (await describe(namespace, "db", "t")).location
@@ -103,8 +84,7 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
     lake.write("t")
     locations = lake.prefetch()
     with lake.namespace, lake.namespace.observe(lake.calls.append):
-        namespace = CatalogNamespace(locations, lake.resolver)
-        await describe(namespace, "db", "t")
+        await describe(CatalogNamespace(locations, lake.resolver), "db", "t")
         assert calls(lake) == ["describe_table db$t"]
         # If the catalog cannot be called, cached values may still be valid.
         await describe(alone(locations), "db", "t")
@@ -112,16 +92,17 @@ async def test_what_is_about_to_expire_is_requested_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("operation", "request_class"), [("deregister_table", DeregisterTableRequest), ("drop_table", DropTableRequest)]
+    ("operation", "request_class"),
+    [("deregister_table", spec.DeregisterTableRequest), ("drop_table", spec.DropTableRequest)],
 )
-async def test_a_table_is_requested_again_once_it_may_have_moved(
+async def test_a_table_that_may_have_moved_is_requested_again(
     lake: Lake, over: Make, operation: str, request_class: type[Any]
 ) -> None:
     lake.write("t")
     lake.write("u")
     namespace = over(lake.prefetch())
     await getattr(namespace, operation)(request_class(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await describe(namespace, "db", "t")
     assert namespace.hits == 0
     await describe(namespace, "db", "u")
@@ -133,8 +114,8 @@ async def test_both_names_of_a_renamed_table_are_requested_again(lake: Lake, ove
     lake.write("u")
     namespace = over(lake.prefetch())
     lake.calls.clear()
-    with pytest.raises(UnsupportedOperationError):
-        await namespace.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
+    with pytest.raises(err.UnsupportedOperationError):
+        await namespace.rename_table(spec.RenameTableRequest(id=["db", "t"], new_table_name="u"))
     for name in ("t", "u"):
         await describe(namespace, "db", name)
     assert namespace.hits == 0
@@ -143,8 +124,8 @@ async def test_both_names_of_a_renamed_table_are_requested_again(lake: Lake, ove
 async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
-    lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-    declared = await namespace.create_empty_table(CreateEmptyTableRequest(id=["db", "t"]))
+    lake.namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
+    declared = await namespace.create_empty_table(spec.CreateEmptyTableRequest(id=["db", "t"]))
     lake.calls.clear()
     assert (await describe(namespace, "db", "t")).location == declared.location
     assert calls(lake) == ["describe_table db$t"]
@@ -153,18 +134,18 @@ async def test_a_table_that_is_declared_again_may_be_elsewhere(lake: Lake, over:
 async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
-    lake.namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
-        await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(TableNotFoundError):
+    lake.namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(err.TableNotFoundError):
+        await namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(err.TableNotFoundError):
         await describe(namespace, "db", "t")
 
 
 async def test_all_tables_of_a_dropped_namespace_are_requested_again(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
-    with pytest.raises(NamespaceNotEmptyError):
-        await namespace.drop_namespace(DropNamespaceRequest(id=["db"]))
+    with pytest.raises(err.NamespaceNotEmptyError):
+        await namespace.drop_namespace(spec.DropNamespaceRequest(id=["db"]))
     lake.calls.clear()
     await describe(namespace, "db", "t")
     assert calls(lake) == ["describe_table db$t"]
@@ -173,56 +154,52 @@ async def test_all_tables_of_a_dropped_namespace_are_requested_again(lake: Lake,
 async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, over: Make) -> None:
     lake.write("t")
     namespace = over(lake.prefetch())
-    request = DescribeTableRequest(id=["db", "t"], load_detailed_metadata=True)
+    request = spec.DescribeTableRequest(id=["db", "t"], load_detailed_metadata=True)
     assert (await namespace.describe_table(request)).version == 1
-    await namespace.table_exists(TableExistsRequest(id=["db", "t"], version=1))
+    await namespace.table_exists(spec.TableExistsRequest(id=["db", "t"], version=1))
     rows = pa.BufferOutputStream()
     with pa.ipc.new_stream(rows, pa.schema({"id": pa.int64()})):
         pass
-    await namespace.create_table(CreateTableRequest(id=["db", "new"]), rows.getvalue().to_pybytes())
-    assert lake.rows("new") == 0
-    assert namespace.hits == 0
+    await namespace.create_table(spec.CreateTableRequest(id=["db", "new"]), rows.getvalue().to_pybytes())
+    assert lake.rows("new") == 0 and namespace.hits == 0
 
 
 async def test_what_is_no_operation_is_no_attribute(lake: Lake, over: Make) -> None:
     namespace = over(lake.prefetch())
-    assert not hasattr(namespace, "describe_tables")
-    assert hasattr(namespace, "query_table")
+    assert not hasattr(namespace, "describe_tables") and hasattr(namespace, "query_table")
 
 
 async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
     for name in "cab":
         lake.write(name)
-    locations = lake.prefetch()
-    namespace = alone(locations)
-    first = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2))
+    namespace = alone(lake.prefetch())
+    first = await namespace.list_tables(spec.ListTablesRequest(id=["db"], limit=2))
     assert first.tables == ["a", "b"]
-    rest = await namespace.list_tables(ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
+    rest = await namespace.list_tables(spec.ListTablesRequest(id=["db"], limit=2, page_token=first.page_token))
     assert (rest.tables, rest.page_token) == (["c"], None)
-    assert (await namespace.list_tables(ListTablesRequest(id=[]))).tables == []
-    assert (await namespace.list_namespaces(ListNamespacesRequest(id=[]))).namespaces == ["db"]
-    assert (await namespace.list_namespaces(ListNamespacesRequest(id=["db"]))).namespaces == []
-    await namespace.namespace_exists(NamespaceExistsRequest(id=["db"]))
+    assert (await namespace.list_tables(spec.ListTablesRequest(id=[]))).tables == []
+    assert (await namespace.list_namespaces(spec.ListNamespacesRequest(id=[]))).namespaces == ["db"]
+    assert (await namespace.list_namespaces(spec.ListNamespacesRequest(id=["db"]))).namespaces == []
+    await namespace.namespace_exists(spec.NamespaceExistsRequest(id=["db"]))
 
 
 async def test_without_a_catalog_all_else_is_refused(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write("t")
-    locations = lake.prefetch("db.t", "db.nope")
-    namespace = alone(locations)
-    with pytest.raises(TableNotFoundError, match=r"Table not found: db\$nope"):
+    namespace = alone(lake.prefetch("db.t", "db.nope"))
+    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$nope"):
         await describe(namespace, "db", "nope")
-    with pytest.raises(UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
+    with pytest.raises(err.UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
         await describe(namespace, "db", "u")
-    with pytest.raises(UnsupportedOperationError, match="namespace x: contains no prefetched table"):
-        await namespace.namespace_exists(NamespaceExistsRequest(id=["x"]))
-    with pytest.raises(UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
-        await namespace.describe_namespace(DescribeNamespaceRequest(id=["db"]))
-    with pytest.raises(UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
-        await namespace.deregister_table(DeregisterTableRequest(id=["db", "t"]))
+    with pytest.raises(err.UnsupportedOperationError, match="namespace x: contains no prefetched table"):
+        await namespace.namespace_exists(spec.NamespaceExistsRequest(id=["x"]))
+    with pytest.raises(err.UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
+        await namespace.describe_namespace(spec.DescribeNamespaceRequest(id=["db"]))
+    with pytest.raises(err.UnsupportedOperationError, match=r"table db\$t: deregister_table needs the catalog"):
+        await namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
     assert "table db$t was not dropped, but Spark reports no error" in caplog.text
     await describe(namespace, "db", "t")
-    with pytest.raises(InvalidInputError, match="limit 0"):
-        await namespace.list_tables(ListTablesRequest(id=["db"], limit=0))
+    with pytest.raises(err.InvalidInputError, match="limit 0"):
+        await namespace.list_tables(spec.ListTablesRequest(id=["db"], limit=0))
 
 
 def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
@@ -235,7 +212,7 @@ def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:
 
         async def leave() -> None:
             # It runs on the loop of the sync namespace, like the endpoint.
-            for request in (describe(namespace, "db", "t"), namespace.list_tables(ListTablesRequest(id=["db"]))):
+            for request in (describe(namespace, "db", "t"), namespace.list_tables(spec.ListTablesRequest(id=["db"]))):
                 with server.hold("tables") as hold:
                     read = asyncio.ensure_future(request)
                     await hold.reached(1)

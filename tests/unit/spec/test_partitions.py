@@ -14,34 +14,16 @@ from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, new_spec
 pytestmark = pytest.mark.environment
 
 
+def make_field(id: str, source: int, transform: str, result: str) -> dict[str, Any]:
+    types = {"transform": {"type": transform}, "result_type": {"type": result}}
+    return {"field_id": id, "source_ids": [source], **types}
+
+
 EXAMPLE: dict[str, Any] = {
-    "partition_spec_v1": {
-        "id": 1,
-        "fields": [
-            {
-                "field_id": "event_date",
-                "source_ids": [1],
-                "transform": {"type": "identity"},
-                "result_type": {"type": "date32"},
-            }
-        ],
-    },
+    "partition_spec_v1": {"id": 1, "fields": [make_field("event_date", 1, "identity", "date32")]},
     "partition_spec_v2": {
         "id": 2,
-        "fields": [
-            {
-                "field_id": "event_year",
-                "source_ids": [1],
-                "transform": {"type": "year"},
-                "result_type": {"type": "int32"},
-            },
-            {
-                "field_id": "country",
-                "source_ids": [2],
-                "transform": {"type": "identity"},
-                "result_type": {"type": "utf8"},
-            },
-        ],
+        "fields": [make_field("event_year", 1, "year", "int32"), make_field("country", 2, "identity", "utf8")],
     },
     "schema": {
         "fields": [
@@ -54,15 +36,11 @@ EXAMPLE: dict[str, Any] = {
 """Appendix A of the published text."""
 
 FIELD = {"field_id": "e", "source_ids": [1], "result_type": {"type": "int32"}}
-
 SCHEMA = with_field_ids(
     pa.schema(
         [
-            pa.field("at", pa.timestamp("us")),
-            pa.field("user", pa.int32()),
-            pa.field("region", pa.string()),
-            pa.field("weight", pa.float64()),
-            pa.field("day", pa.date32()),
+            *(pa.field("at", pa.timestamp("us")), pa.field("user", pa.int32()), pa.field("region", pa.string())),
+            *(pa.field("weight", pa.float64()), pa.field("day", pa.date32())),
         ]
     )
 )
@@ -145,21 +123,15 @@ def test_an_invalid_field_is_refused(by: Any, message: str) -> None:
         new_spec(NEW, by)
 
 
-def test_a_name_belongs_to_one_field_in_all_versions() -> None:
+def test_columns_keep_their_ids() -> None:
     first = new_spec(NEW, ["bucket(16, user)", "region"])
     second = new_spec(Partitioning(SCHEMA, [first]), ["region", "bucket(32, user)"])
     assert (second.id, second.namespace, names(second)) == (2, "v2", ["region", "user_bucket_2"])
     third = new_spec(Partitioning(SCHEMA, [first, second]), ["bucket(16, user)", "bucket(8, user)"])
     assert names(third) == ["user_bucket", "user_bucket_3"]
-
-
-def test_columns_are_found_by_their_ids_after_a_rename() -> None:
     spec = new_spec(NEW, ["bucket(16, user, region)"])
     renamed = pa.schema([it.with_name("person") if it.name == "user" else it for it in SCHEMA if it.name != "region"])
     assert Partitioning(renamed, [spec]).columns(spec.fields[0]) == ["person", None]
-
-
-def test_ids_of_columns_are_kept_or_refused() -> None:
     assert with_field_ids(SCHEMA) is SCHEMA
     without = pa.field("more", pa.int32())
     for wrong in (SCHEMA.append(without), SCHEMA.append(without.with_metadata({"lance:field_id": "0"}))):

@@ -11,16 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, CreateTableTagRequest, DeclareTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, DirNamespace, Namespace, TableId
 from lance_ns_async.facade.callback_namespace import CallbackNamespace
@@ -55,18 +49,18 @@ async def test_a_table_that_cannot_be_opened_or_written_is_reported(here: Lake) 
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
     await here.create()
     for id in (["n", "none"], ["n", "declared"]):
-        with pytest.raises(TableNotFoundError, match=rf"^Table not found: n\${id[1]} "):
+        with pytest.raises(err.TableNotFoundError, match=rf"^Table not found: n\${id[1]} "):
             await here.ns.open(id)
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(err.TableNotFoundError):
         await here.ns.write(["n", "none"], ROWS, mode="append")
-    with pytest.raises(TableVersionNotFoundError):
+    with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.open(ID, version=9)
-    with pytest.raises(TableTagNotFoundError):
+    with pytest.raises(err.TableTagNotFoundError):
         await here.ns.open(ID, version="no")
-    with pytest.raises(TableAlreadyExistsError):
+    with pytest.raises(err.TableAlreadyExistsError):
         await here.ns.write(ID, ROWS)
     mode: Any = "insert"
-    with pytest.raises(InvalidInputError, match=r"^mode 'insert': unknown, known are create, append, overwrite"):
+    with pytest.raises(err.InvalidInputError, match=r"^mode 'insert': unknown, known are create, append, overwrite"):
         await here.ns.write(ID, ROWS, mode=mode)
     assert (await here.ns.write(["n", "declared"], ROWS, mode="append")).version == 1
 
@@ -81,11 +75,9 @@ class Frame:
 @pytest.mark.parametrize(
     "data",
     [
-        ROWS,
-        ROWS.to_batches()[0],
+        *(ROWS, ROWS.to_batches()[0]),
         pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
-        pa.dataset.dataset(ROWS),
-        Frame(),
+        *(pa.dataset.dataset(ROWS), Frame()),
     ],
     ids=["table", "batch", "reader", "dataset", "frame"],
 )
@@ -100,7 +92,7 @@ async def test_a_dataset_may_be_copied(here: Lake) -> None:
 
 @pytest.mark.parametrize("data", [None, [{"id": 1}], "rows", b"rows"])
 async def test_data_that_arrow_does_not_know_is_refused_before_anything_is_done(here: Lake, data: Any) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^data: {type(data).__name__} is not Arrow data; pass"):
+    with pytest.raises(err.InvalidInputError, match=rf"^data: {type(data).__name__} is not Arrow data; pass"):
         await here.ns.write(ID, data)
     assert not await here.ns.exists(ID)
 
@@ -116,16 +108,16 @@ async def test_many_are_opened_and_one_that_fails_spoils_no_other(here: Lake) ->
     assert [id.name for id in result.tables] == names and steps[-1] == (22, 22) and len(result) == 22
     assert all(it.to_table().to_pylist() == [{"name": id.name}] for id, it in result.tables.items())
     assert {id.name: type(e) for id, e in result.errors.items()} == {
-        "declared": TableNotFoundError,
-        "none": TableNotFoundError,
+        "declared": err.TableNotFoundError,
+        "none": err.TableNotFoundError,
     }
-    with pytest.raises(TableNotFoundError, match="and 1 more errors among 22 tables"):
+    with pytest.raises(err.TableNotFoundError, match="and 1 more errors among 22 tables"):
         result.raise_for_errors()
     good = await here.ns.open_many([["n", "t1"]])
     assert good.raise_for_errors() is good
-    with pytest.raises(TableNotFoundError, match="none"):
+    with pytest.raises(err.TableNotFoundError, match="none"):
         (await here.ns.open_many([["n", "none"]])).raise_for_errors()
-    with pytest.raises(InvalidInputError, match="max_in_flight 0"):
+    with pytest.raises(err.InvalidInputError, match="max_in_flight 0"):
         await here.ns.open_many([ID], max_in_flight=0)
     assert len(await here.ns.open_many([])) == 0
 
@@ -150,7 +142,7 @@ async def test_caches_are_shared_and_datasets_keep_them(here: Lake) -> None:
     assert caches.is_same_as(other.session())
     await here.ns.aclose()
     assert caches.is_same_as(one.session()) and one.count_rows() == 3
-    with pytest.raises(InvalidInputError, match="it is closed"):
+    with pytest.raises(err.InvalidInputError, match="it is closed"):
         await here.ns.open(ID)
 
 
@@ -185,8 +177,7 @@ async def test_the_callback_for_versions_is_released_with_the_last_dataset(tmp_p
 
 def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert ns.write(["t"], ROWS).to_table() == ROWS
-        assert ns.open(["t"], version=1).count_rows() == 3
+        assert ns.write(["t"], ROWS).to_table() == ROWS and ns.open(["t"], version=1).count_rows() == 3
         assert list(ns.open_many(iter([["t"], ["none"]])).tables) == [TableId(["t"])]
         # From threads without a loop, like those of Lance.
         counts: list[int | None] = []
@@ -203,9 +194,7 @@ def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
 
 
 WIDE = pa.decimal128(20, 3)
-
 VALUES = [Decimal("1.250"), None, Decimal("-3.500")]
-
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "alone": (WIDE, VALUES),
     "256": (pa.decimal256(40, 3), VALUES),
@@ -213,11 +202,8 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "struct": (pa.struct([("a", WIDE)]), [{"a": value} for value in VALUES]),
     "map": (pa.map_(pa.string(), WIDE), [[("k", VALUES[0])], None, []]),
 }
-
 SHIFTS = [0, 3, 8]
-
 TEXTS = ["longer than twelve characters", None, "short"]
-
 VIEWS: dict[str, pa.Array] = {
     "string": pa.array(TEXTS, pa.string_view()),
     "binary": pa.array([b"longer than twelve bytes", None, b"short"], pa.binary_view()),
@@ -275,8 +261,7 @@ def test_decimals_of_a_stream_are_written(tmp_path: Path, form: str) -> None:
         for n, odd in enumerate(shifted(table)):
             id = [f"t{n}"]
             if form == "stream":
-                data = memoryview(bytes(n) + stream(table))[n:]
-                ns.create_table({"id": id}, data)  # any buffer is accepted
+                ns.create_table({"id": id}, memoryview(bytes(n) + stream(table))[n:])  # any buffer is accepted
             else:
                 ns.write(id, odd if form == "table" else odd.to_reader())
             assert ns.open(id).to_table().equals(table)

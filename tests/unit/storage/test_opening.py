@@ -7,15 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import CountTableRowsRequest, CreateTableRequest, InsertIntoTableRequest, UpdateTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.caller import Caller
@@ -32,10 +27,7 @@ from tests.support.lake import ROWS, stream
 from tests.support.polaris import QUICK, connected
 
 pytestmark = pytest.mark.environment
-
-
 VENDING = "polaris-generic-table-access-delegation"
-
 LATER = 4_000_000_000_000
 
 
@@ -50,15 +42,14 @@ async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -
     backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
     ns = over(backend, Caller(Policy(operation_timeout=60), {}))
     message = r"^Service unavailable: t \(.*operation's time\)$"
-    with s3.hold() as hold, pytest.raises(ServiceUnavailableError, match=message):
+    with s3.hold() as hold, pytest.raises(err.ServiceUnavailableError, match=message):
         await run_past(ns.count_table_rows(CountTableRowsRequest(id=["t"])), hold.reached(), 60)
     message = r"whether it took effect is unknown\)$"
-    with s3.hold() as hold, pytest.raises(ServiceUnavailableError, match=message):
-        request = UpdateTableRequest(id=["t"], updates=[["a", "1"]])
-        await run_past(ns.update_table(request), hold.reached(), 60)
+    with s3.hold() as hold, pytest.raises(err.ServiceUnavailableError, match=message):
+        await run_past(ns.update_table(UpdateTableRequest(id=["t"], updates=[["a", "1"]])), hold.reached(), 60)
     with s3.hold() as hold:
         result = await run_past(ns.open_many([["t"]], timeout=60), hold.reached(), 60)
-    assert isinstance(result.errors[id], ServiceUnavailableError)
+    assert isinstance(result.errors[id], err.ServiceUnavailableError)
 
 
 def vended(s3: FakeS3, expires_at_millis: int | None = None) -> list[dict[str, Any]]:
@@ -90,8 +81,7 @@ async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s
     soon = int(time.time() * 1000) + 1000
     with FakeIceberg(vends=vended(s3, soon), renews=vended(s3, soon)) as server:
         server.add_table(("a",), "t", location="s3://lake/t")
-        properties = {"endpoint": server.endpoint, **QUICK}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
             written = await ns.write(["a", "t"], ROWS, mode="append")
             opened = await ns.open(["a", "t"])
         server.requests.clear()
@@ -139,8 +129,7 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
 async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
     with FakeIceberg(vends=vended(s3, LATER)) as server:
         server.add_namespace(("a",))
-        properties = {"endpoint": server.endpoint, "root": "s3://lake", **QUICK}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "root": "s3://lake", **QUICK}) as ns:
             server.add_table(("a",), "t", location="s3://lake/t")
             await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
             assert (await ns.count_table_rows(CountTableRowsRequest(id=["a", "t"]))).count == 3
@@ -162,13 +151,12 @@ async def test_after_a_401_no_other_table_is_opened(s3: FakeS3) -> None:
         server.fail(401, times=None)
         async with connected(server) as ns:
             result = await ns.open_many([["cat", "a", f"t000{n}"] for n in range(3)], max_in_flight=1)
-        assert {type(error) for error in result.errors.values()} == {UnauthenticatedError}
+        assert {type(error) for error in result.errors.values()} == {err.UnauthenticatedError}
         assert len(result) == 3 and len(server.requests) == 1
 
 
 async def test_lance_requests_new_credentials_itself(s3: FakeS3) -> None:
-    soon = int(time.time() * 1000) + 1000
-    with FakePolaris(credential=None, vends=vended(s3, soon)) as server:
+    with FakePolaris(credential=None, vends=vended(s3, int(time.time() * 1000) + 1000)) as server:
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
         async with connected(server) as ns:
             written = await ns.write(["cat", "a", "t"], ROWS, mode="append")
@@ -184,9 +172,7 @@ async def test_lance_requests_none_while_those_it_has_last(s3: FakeS3) -> None:
         server.add_table("cat", ("a",), "t", base_location="s3://lake/t")
         async with connected(server) as ns:
             await ns.write(["cat", "a", "t"], ROWS, mode="append")
-            dataset = await ns.open(["cat", "a", "t"])
-            assert dataset.to_table() == ROWS
-            assert len(server.requests) == 2
+            assert (await ns.open(["cat", "a", "t"])).to_table() == ROWS and len(server.requests) == 2
 
 
 async def test_the_first_version_is_committed_with_new_keys() -> None:
@@ -206,7 +192,7 @@ async def test_a_failed_write_is_taken_back_with_new_keys() -> None:
         server.lasts = 1
         server.add_namespace("cat", ("a",))
         async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="no more rows"):
+            with pytest.raises(err.InvalidInputError, match="no more rows"):
                 await ns.write(["cat", "a", "t"], slow_reader(storage, server, ValueError("no more rows")))
             assert (await ns.write(["cat", "a", "t"], ROWS)).to_table() == ROWS
 
@@ -237,7 +223,7 @@ async def test_a_storage_that_denies_is_distinguished_from_a_missing_one(s3: Fak
             server.add_namespace(("a",))
             properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, **QUICK}
             async with AsyncNamespace.connect("iceberg", properties) as ns:
-                with pytest.raises(PermissionDeniedError, match=r"^Permission denied: a\$t .*403") as caught:
+                with pytest.raises(err.PermissionDeniedError, match=r"^Permission denied: a\$t .*403") as caught:
                     await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
                 # Another client may have written to it, which cannot be seen here.
                 assert any("table a$t stays registered" in note for note in caught.value.__notes__)
@@ -252,8 +238,7 @@ async def test_options_of_a_request_go_before_those_of_the_catalog(s3: FakeS3) -
         async with AsyncNamespace.connect("iceberg", {**properties, "unique_locations": "false"}) as ns:
             for mode in ("create", "overwrite"):
                 request = CreateTableRequest(id=["a", "t"], mode=mode, storage_options=s3.options)
-                made = await ns.create_table(request, stream(ROWS))
-                assert made.storage_options == wrong
+                assert (await ns.create_table(request, stream(ROWS))).storage_options == wrong
     assert lance.dataset("s3://lake/a/t", storage_options=s3.options).version == 2
 
 
@@ -276,17 +261,13 @@ async def test_a_first_version_whose_answer_was_lost_is_written() -> None:
         # Lance repeats the request, but not for long.
         properties = {"endpoint": server.endpoint, "root": "s3://lake", **stored, "storage.client_max_retries": "1"}
         async with AsyncNamespace.connect("iceberg", {**properties, **QUICK}) as ns:
-            made = await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))
-            assert made.version == 1 and s3.lost > 1
+            assert (await ns.create_table(CreateTableRequest(id=["a", "t"]), stream(ROWS))).version == 1 and s3.lost > 1
             assert (await ns.open(["a", "t"])).to_table() == ROWS
 
 
 AWS = ("access_key_id", "secret_access_key", "session_token", "token", "skip_signature", "role_arn")
-
 GOOGLE = ("service_account", "service_account_key", "application_credentials", "bearer_token", "storage_token")
-
 AZURE = ("account_key", "access_key", "master_key", "sas_key", "sas_token", "token", "client_id", "client_secret")
-
 KEYS = [
     *(f"{prefix}{key}" for prefix in ("", "aws_") for key in AWS),
     *(f"google_{key}" for key in GOOGLE),
@@ -294,7 +275,6 @@ KEYS = [
     "oss_security_token",
     "expires_at_millis",
 ]
-
 STORAGE = {"region": "eu", "aws_endpoint": "e", "google_base_url": "b", "azure_storage_account_name": "n", "k": "v"}
 
 
@@ -302,10 +282,8 @@ STORAGE = {"region": "eu", "aws_endpoint": "e", "google_base_url": "b", "azure_s
     "vended",
     [
         {"aws_access_key_id": "new", "aws_secret_access_key": "new"},
-        {"Access_Key_Id": "new", "SECRET_ACCESS_KEY": "new"},
-        {"google_storage_token": "new"},
-        {"azure_storage_sas_token": "new"},
-        {"sas_key": "new"},
+        *({"Access_Key_Id": "new", "SECRET_ACCESS_KEY": "new"}, {"google_storage_token": "new"}),
+        *({"azure_storage_sas_token": "new"}, {"sas_key": "new"}),
     ],
     ids=lambda vended: next(iter(vended)),
 )
@@ -323,12 +301,10 @@ def test_credentials_replace_others_as_a_whole(vended: Mapping[str, str]) -> Non
         ({"google_bucket_name": "b"}, {"aws_bucket": "n"}, {"google_bucket_name": "b"}),
         ({"account_name": "a", "sas_token": "s"}, {"azure_storage_account_name": "n"}, {"sas_token": "s"}),
         ({"access_key_id": "own"}, {"client_id": "a property", "region": "r"}, {"access_key_id": "own"}),
-        ({"k": "v"}, {}, {"k": "v"}),
-        ({"k": "v"}, None, {"k": "v"}),
-        (None, {"k": "v"}, {}),
+        *(({"k": "v"}, {}, {"k": "v"}), ({"k": "v"}, None, {"k": "v"}), (None, {"k": "v"}, {})),
     ],
 )
-def test_other_options_are_replaced_one_by_one(
+def test_other_options_replace_one(
     own: Mapping[str, str] | None, others: Mapping[str, str] | None, merged: Mapping[str, str]
 ) -> None:
     assert merge_options(own, others) == {**merged, **(others or {})}

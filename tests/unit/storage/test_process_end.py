@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import lance
@@ -18,12 +18,9 @@ import pytest
 
 from lance_ns_async.storage.process_end import REFUSAL
 from tests.support.budget import thorough, with_usual
+from tests.support.processes import SEEDS, stuttering
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment, pytest.mark.long]
-
-
-TABLES = 2_000
-
 LONGEST = 60
 """Seconds after which a process counts as hung."""
 
@@ -99,19 +96,29 @@ sys.exit(3)
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("lake")
     lance.write_dataset(pa.table({"i": range(1_000)}), str(made / "t0.lance"))
-    for i in range(1, TABLES):
+    for i in range(1, 2_000):
         shutil.copytree(made / "t0.lance", made / f"t{i}.lance")
     return made
 
 
-@contextmanager
-def process(script: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-u", "-c", inspect.cleandoc(script), *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
+Process = Callable[..., AbstractContextManager["subprocess.Popen[bytes]"]]
+
+
+@pytest.fixture(params=SEEDS)
+def process(request: pytest.FixtureRequest) -> Process:
+    """Returns a function that runs a script with arguments in a process, at full speed and with interruptions."""
+
+    @contextmanager
+    def start(script: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-u", "-c", inspect.cleandoc(script), *map(str, arguments)]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with child, stuttering(child.pid, request.param):
+            try:
+                yield child
+            finally:
+                child.kill()
+
+    return start
 
 
 def wait_for(child: subprocess.Popen[bytes], lines: int) -> None:
@@ -133,22 +140,18 @@ def interrupt(child: subprocess.Popen[bytes]) -> bytes:
 
 
 INTERRUPTED = [
-    pytest.param("main", "list", 1, marks=thorough),
-    pytest.param("main", "list", 2, marks=thorough),
-    ("main", "write", 1),
-    pytest.param("main", "open", 1, marks=thorough),
+    *(pytest.param("main", "list", 1, marks=thorough), pytest.param("main", "list", 2, marks=thorough)),
+    *(("main", "write", 1), pytest.param("main", "open", 1, marks=thorough)),
     pytest.param("thread", "describe", 3, marks=thorough),
-    pytest.param("daemon", "list", 4, marks=thorough),
-    ("daemon", "read", 9),
-    pytest.param("daemon", "read", 30, marks=thorough),
-    pytest.param("asyncio", "list", 3, marks=thorough),
+    *(pytest.param("daemon", "list", 4, marks=thorough), ("daemon", "read", 9)),
+    *(pytest.param("daemon", "read", 30, marks=thorough), pytest.param("asyncio", "list", 3, marks=thorough)),
     ("asyncio", "write", 4),
 ]
 """The place and the kind of the calls, and the number of calls before the interrupt."""
 
 
 @pytest.mark.parametrize(("where", "what", "calls"), INTERRUPTED)
-def test_an_interrupt_ends_the_process_cleanly(root: Path, where: str, what: str, calls: int) -> None:
+def test_an_interrupt_ends_the_process_cleanly(process: Process, root: Path, where: str, what: str, calls: int) -> None:
     with process(CHILD, root, where, what) as child:
         wait_for(child, calls)
         complaints = interrupt(child)
@@ -158,7 +161,7 @@ def test_an_interrupt_ends_the_process_cleanly(root: Path, where: str, what: str
 @pytest.mark.parametrize(
     ("what", "calls"), with_usual([("list", 4), ("list", 6), ("write", 4), ("open", 5)], ("write", 4))
 )
-def test_sys_exit_beside_daemon_threads_keeps_its_status(root: Path, what: str, calls: int) -> None:
+def test_sys_exit_beside_daemon_threads_keeps_its_status(process: Process, root: Path, what: str, calls: int) -> None:
     with process(CHILD, root, "daemon", what) as child:
         wait_for(child, calls)
         # The process exits at the end of its input.
@@ -188,7 +191,7 @@ ns.write(["t"], pa.RecordBatchReader.from_batches(schema, batches()))
 """
 
 
-def test_an_interrupt_ends_a_wait_that_the_signal_did_not_reach(tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_wait_that_the_signal_did_not_reach(process: Process, tmp_path: Path) -> None:
     with process(DEAF, tmp_path) as child:
         wait_for(child, 1)
         complaints = interrupt(child)
@@ -206,7 +209,7 @@ ns.exists(["t"])
 """
 
 
-def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt() -> None:
+def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt(process: Process) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with process(HUNG, f"http://127.0.0.1:{server.getsockname()[1]}") as child:
             connection, _ = server.accept()
@@ -216,8 +219,7 @@ def test_a_storage_that_hangs_is_named_and_left_by_a_second_interrupt() -> None:
             while not lines or b"interrupted again" not in lines[-1]:
                 lines.append(child.stderr.readline())
                 assert lines[-1], lines
-            rest = interrupt(child)
-            assert b"ends before the storage has answered (describe_table t)" in rest
+            assert b"ends before the storage has answered (describe_table t)" in interrupt(child)
             assert child.returncode in INTERRUPTS
             connection.close()
 
@@ -257,7 +259,7 @@ sys.exit(int(end))
 
 
 @pytest.mark.parametrize("end", with_usual([0, 3], 3))
-def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
+def test_work_that_reads_ends_between_two_calls(process: Process, root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "short", end) as child:
         wait_for(child, 1)
         output, complaints = child.communicate(timeout=LONGEST)
@@ -267,7 +269,7 @@ def test_work_that_reads_ends_between_two_calls(root: Path, end: int) -> None:
 
 
 @pytest.mark.parametrize("end", with_usual([-signal.SIGINT, 0, 3], -signal.SIGINT))
-def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, end: int) -> None:
+def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(process: Process, root: Path, end: int) -> None:
     with process(UNDER_WAY, root, "long", end) as child:
         wait_for(child, 1)
         assert child.stderr is not None and child.stdin is not None
@@ -278,8 +280,7 @@ def test_a_call_that_outlasts_the_wait_leaves_the_exit_status_alone(root: Path, 
             child.stdin.flush()
         while b"interrupted again" not in (line := child.stderr.readline()):
             assert line
-        complaints = interrupt(child)
-        assert b"ends before the storage has answered (scan_tables t0)" in complaints
+        assert b"ends before the storage has answered (scan_tables t0)" in interrupt(child)
         assert child.returncode in (INTERRUPTS if end < 0 else (end,))
 
 
@@ -308,7 +309,7 @@ atexit.register(late)
 """
 
 
-def test_the_end_of_a_process_refuses_calls_of_pylance(tmp_path: Path) -> None:
+def test_the_end_of_a_process_refuses_calls_of_pylance(process: Process, tmp_path: Path) -> None:
     with process(AT_EXIT, tmp_path) as child:
         output, complaints = child.communicate(timeout=LONGEST)
     late, early = output.decode().splitlines()
@@ -340,7 +341,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("how", ["closed", "stopped"])
-def test_a_loop_without_an_end_does_not_delay_the_process(tmp_path: Path, how: str) -> None:
+def test_a_loop_without_an_end_does_not_delay_the_process(process: Process, tmp_path: Path, how: str) -> None:
     with process(ABANDONED, tmp_path, how) as child:
         child.communicate(timeout=LONGEST)
         assert child.returncode == 3

@@ -2,174 +2,138 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableBranchNotFoundError,
-    TableColumnNotFoundError,
-    TableIndexAlreadyExistsError,
-    TableIndexNotFoundError,
-    TableNotFoundError,
-    TableSchemaValidationError,
-    TableTagAlreadyExistsError,
-    TableTagNotFoundError,
-    TableVersionNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.errors import PHRASES
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage.pylance_errors import error, translate_errors
 
 pytestmark = pytest.mark.environment
-
-
 TABLE = Table(TableId(["a", "t"]), "s3://b/t")
 RUST = "/home/runner/work/lance/lance/rust/lance/src"
 S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-type=2 in 1ms - "
 STATUS = f"{S3}Server returned non-2xx status code:"
-
-
-@pytest.mark.parametrize(
-    ("raised", "meant"),
-    [
-        (
-            ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
-            TableVersionNotFoundError,
-        ),
-        (ValueError("Version not found error: version main:99 does not exist"), TableVersionNotFoundError),
-        (ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"), TableBranchNotFoundError),
-        (ValueError("Ref not found error: Branch zz does not exist"), TableBranchNotFoundError),
-        (OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"), TableVersionNotFoundError),
-        (
-            OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
-            InvalidTableStateError,
-        ),
-        (OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"), InvalidTableStateError),
-        # Tables in folders that are named like those of files.
-        (
-            ValueError(
-                f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
-            ),
-            TableNotFoundError,
-        ),
-        (
-            OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
-            TableVersionNotFoundError,
-        ),
-        (
-            ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
-            TableBranchNotFoundError,
-        ),
-        (RuntimeError("Not supported: Nested column references in update"), UnsupportedOperationError),
-        (OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), InvalidInputError),
-        (OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"), InvalidInputError),
-        (OSError("LanceError(Index): multivector type supports only cosine distance"), InvalidInputError),
-        (OSError("LanceError(Index): num_bits 3 not supported"), InvalidInputError),
-        (RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"), InvalidInputError),
-        (IndexError("list index out of range"), InvalidInputError),
-        (OverflowError("int too big to convert"), InvalidInputError),
-        (ValueError("Ref not found error: tag nope does not exist"), TableTagNotFoundError),
-        (ValueError("Ref not found: Ref not found error: tag zz does not exist"), TableTagNotFoundError),
-        (ValueError("Ref conflict error: tag a already exists"), TableTagAlreadyExistsError),
-        (
-            OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
-            InvalidTableStateError,
-        ),
-        (OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"), InvalidTableStateError),
-        (OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28"), TableAlreadyExistsError),
-        (ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"), TableNotFoundError),
-        (
-            RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24"),
-            TableIndexAlreadyExistsError,
-        ),
-        (RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"), TableIndexNotFoundError),
-        (KeyError('Index "none" not found'), TableIndexNotFoundError),
-        (
-            OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
-            TableColumnNotFoundError,
-        ),
-        (
-            ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
-            TableColumnNotFoundError,
-        ),
-        (ValueError("Column zz does not exist in the dataset"), TableColumnNotFoundError),
-        (ValueError("Embedding column zz is not in the dataset"), TableColumnNotFoundError),
-        (KeyError("zz not found in schema"), TableColumnNotFoundError),
-        (OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"), TableColumnNotFoundError),
-        (
-            ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
-            TableColumnNotFoundError,
-        ),
-        (OSError("Append with different schema: fields did not match, missing=[]"), TableSchemaValidationError),
-        (OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"), TableSchemaValidationError),
-        (
-            OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
-            ConcurrentModificationError,
-        ),
-        (
-            OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
-            ConcurrentModificationError,
-        ),
-        (ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"), UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), UnauthenticatedError),
-        (ValueError(f"{STATUS} 401 Unauthorized: "), UnauthenticatedError),
-        (ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"), PermissionDeniedError),
-        (OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"), PermissionDeniedError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"), ThrottlingError),
-        (ValueError(f"{STATUS} 429 Too Many Requests: "), ThrottlingError),
-        (ValueError(f"{STATUS} 503 Service Unavailable: "), ServiceUnavailableError),
-        (ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"), ServiceUnavailableError),
-        (ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"), InvalidInputError),
-        (OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"), InvalidInputError),
-        (OSError("Ref is invalid: Ref cannot be empty"), InvalidInputError),
-        (ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"), InvalidInputError),
-        (ValueError("No object store provider found for scheme: 'x'"), InvalidInputError),
-        (TypeError("Query column id must be a vector. Got int64."), InvalidInputError),
-        (ValueError("Query vector size 3 does not match index column size 2"), InvalidInputError),
-        (NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"), InvalidInputError),
-        (ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"), InternalError),
-        (RuntimeError("task panicked"), InternalError),
-        (OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"), InternalError),
-        (
-            OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
-            TableVersionNotFoundError,
-        ),
-        (
-            OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
-            UnsupportedOperationError,
-        ),
-        (OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"), ThrottlingError),
+MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
+    err.TableVersionNotFoundError: [
+        ValueError(f"Dataset at path b/t/_versions/9.manifest was not found: Not found, {RUST}/dataset.rs:7:4"),
+        ValueError("Version not found error: version main:99 does not exist"),
+        OSError(f"Not found: b/t/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
+        OSError(f"Not found: b/data/t.lance/_versions/9.manifest, {RUST}/io/commit.rs:1:1"),
+        OSError("Namespace error: Table version not found: Table version not found: a$t (version 30)"),
     ],
-)
-def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[LanceNamespaceError]) -> None:
+    err.TableBranchNotFoundError: [
+        ValueError(f"Not found: b/t/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
+        ValueError("Ref not found error: Branch zz does not exist"),
+        ValueError(f"Not found: b/data/t.lance/tree/br/_versions, {RUST}/io/commit.rs:653:26"),
+    ],
+    err.InvalidTableStateError: [
+        OSError(f"Generic N/A error: Not found: b/t/data/1f.lance, {RUST}/object_reader.rs:1:1"),
+        OSError(f"Not found: b/t.lance/_deletions/0-1-7.arrow, {RUST}/io.rs:1:1"),
+        OSError('Ref conflict error: Branch br is referenced by tags [("tb", 2)], can not delete'),
+        OSError(f"Refusing to drop b/t, {RUST}/dataset.rs:7:4"),
+    ],
+    err.TableNotFoundError: [
+        ValueError(
+            f"Dataset at path b/data/t.lance was not found: Not found: b/data/t.lance/_versions, {RUST}/c.rs:1:1"
+        ),
+        ValueError(f"Dataset at path b/t was not found: Not found, {RUST}/builder.rs:9:2"),
+    ],
+    err.UnsupportedOperationError: [
+        RuntimeError("Not supported: Nested column references in update"),
+        OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
+    ],
+    err.InvalidInputError: [
+        OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"),
+        OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"),
+        OSError("LanceError(Index): multivector type supports only cosine distance"),
+        OSError("LanceError(Index): num_bits 3 not supported"),
+        RuntimeError("LanceError(Arrow): Cast error: Can't cast value 128 to type Int8"),
+        IndexError("list index out of range"),
+        OverflowError("int too big to convert"),
+        ValueError(f"Invalid user input: Error parsing statement: SELECT (((, {RUST}/sql.rs:9:2"),
+        OSError(f"Invalid user input: Column id already exists in the dataset, {RUST}/s.rs:2:5"),
+        OSError("Ref is invalid: Ref cannot be empty"),
+        ValueError(f"can't set tokenizer language to zz, {RUST}/tokenizer.rs:839:24"),
+        ValueError("No object store provider found for scheme: 'x'"),
+        TypeError("Query column id must be a vector. Got int64."),
+        ValueError("Query vector size 3 does not match index column size 2"),
+        NotImplementedError("Only ['IVF_FLAT'] index types supported. Got XX"),
+    ],
+    err.TableTagNotFoundError: [
+        ValueError("Ref not found error: tag nope does not exist"),
+        ValueError("Ref not found: Ref not found error: tag zz does not exist"),
+    ],
+    err.TableTagAlreadyExistsError: [ValueError("Ref conflict error: tag a already exists")],
+    err.TableAlreadyExistsError: [OSError(f"Dataset already exists: /b/t, {RUST}/dataset/write/insert.rs:333:28")],
+    err.TableIndexAlreadyExistsError: [
+        RuntimeError(f"LanceError(Index): Index name 'v_idx' already exists, please, {RUST}/create.rs:393:24")
+    ],
+    err.TableIndexNotFoundError: [
+        RuntimeError(f"Lance index not found: name=none, {RUST}/index.rs:2545:24"),
+        KeyError('Index "none" not found'),
+    ],
+    err.TableColumnNotFoundError: [
+        OSError(f"Invalid user input: Schema error: No field named zz. Valid fields are id., {RUST}/s.rs:8:3"),
+        ValueError("Invalid user input: Column 'zz' does not exist in dataset schema: Schema { fields: [Field {"),
+        ValueError("Column zz does not exist in the dataset"),
+        ValueError("Embedding column zz is not in the dataset"),
+        KeyError("zz not found in schema"),
+        OSError("Field 'zz' not found.\nAvailable fields: ['id', 's']"),
+        ValueError(f"LanceError(Index): FTS field path 'zz' does not exist in the dataset schema, {RUST}/i.rs:1:1"),
+    ],
+    err.TableSchemaValidationError: [
+        OSError("Append with different schema: fields did not match, missing=[]"),
+        OSError(f"LanceError(Schema): Duplicate field name, {RUST}/schema.rs:2:3"),
+    ],
+    err.ConcurrentModificationError: [
+        OSError(f"Retryable commit conflict for version 23: This CreateIndex was preempted, {RUST}/c.rs:1:1"),
+        OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
+    ],
+    err.UnauthenticatedError: [
+        ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"),
+        ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"),
+        ValueError(f"{STATUS} 401 Unauthorized: "),
+    ],
+    err.PermissionDeniedError: [
+        ValueError(f"{STATUS} 403 Forbidden: <Code>AccessDenied</Code>"),
+        OSError(f"LanceError(IO): Permission denied (os error 13), {RUST}/local.rs:1:2"),
+    ],
+    err.ThrottlingError: [
+        ValueError(f"{STATUS} 503 Service Unavailable: <Code>SlowDown</Code>"),
+        ValueError(f"{STATUS} 429 Too Many Requests: "),
+        OSError("Namespace error: Throttled: a$t (describe_table: HTTP 429)"),
+    ],
+    err.ServiceUnavailableError: [
+        ValueError(f"{STATUS} 503 Service Unavailable: "),
+        ValueError(f"{S3}HTTP error: error sending request, {RUST}/object_store.rs:15:2"),
+    ],
+    err.InternalError: [
+        ValueError(f"{STATUS} 500 Internal Server Error: , {RUST}/object_store.rs:15:2"),
+        RuntimeError("task panicked"),
+        OSError(f"LanceError(IO): Encountered corrupt file, {RUST}/io.rs:1:2"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("raised", "meant"), [(it, meant) for meant, many in MEANINGS.items() for it in many])
+def test_a_fault_becomes_the_error_it_means(raised: Exception, meant: type[err.LanceNamespaceError]) -> None:
     result = error(TABLE, raised)
-    assert type(result) is meant
-    assert str(result).startswith(f"{PHRASES[meant]}: ")
+    assert type(result) is meant and str(result).startswith(f"{PHRASES[meant]}: ")
     assert ".rs:" not in str(result) and "\n" not in str(result) and "Schema {" not in str(result)
 
 
-def test_what_is_said_twice_is_reported_once() -> None:
+def test_texts_are_short() -> None:
     result = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
     assert str(result) == "Table not found: a$t (gone)"
-
-
-def test_a_text_without_end_is_cut() -> None:
     assert len(str(error(TABLE, OSError("x" * 10_000)))) < 900
 
 
 def test_our_own_errors_and_those_of_others_pass() -> None:
-    ours = InvalidInputError("k 0: ...")
-    with pytest.raises(InvalidInputError) as raised, translate_errors(TABLE):
+    ours = err.InvalidInputError("k 0: ...")
+    with pytest.raises(err.InvalidInputError) as raised, translate_errors(TABLE):
         raise ours
     assert raised.value is ours
     with pytest.raises(ZeroDivisionError), translate_errors(TABLE):
@@ -180,21 +144,15 @@ class PanicException(BaseException):
     """Like that of pyo3: not an Exception, and of a module that cannot be imported."""
 
 
-def test_a_panic_of_lances_is_an_error_like_others() -> None:
-    with pytest.raises(InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"), translate_errors(TABLE):
+def test_panics_are_errors() -> None:
+    with (
+        pytest.raises(err.InternalError, match=r"Lance panicked: called `Result::unwrap\(\)`"),
+        translate_errors(TABLE),
+    ):
         raise PanicException("called `Result::unwrap()` on an `Err` value: InvalidHeaderValue")
-
-
-def test_what_is_no_panic_passes() -> None:
     with pytest.raises(KeyboardInterrupt), translate_errors(TABLE):
         raise KeyboardInterrupt
-
-
-def test_who_signs_in_by_an_address_is_not_told() -> None:
     result = error(TABLE, OSError("Error performing GET http://me:hush@s3.example.com/b in 1ms"))
     assert "http://s3.example.com/b" in str(result) and "hush" not in str(result)
-
-
-def test_what_comes_in_pieces_is_reported_whole() -> None:
     result = error(TABLE, TypeError("column v must be int", ", float", ", or string"))
     assert "column v must be int , float , or string" in str(result)

@@ -20,8 +20,6 @@ from lance_ns_async.storage.sql_bounds import Texts
 from tests.support.lake import ID, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
-
-
 EVERYDAY = [
     "id > 1 AND (name = 'a' OR name = 'b') AND NOT (x IS NULL)",
     "id IN (" + ",".join(map(str, range(10_000))) + ")",
@@ -35,12 +33,9 @@ EVERYDAY = [
     "CAST(x AS DECIMAL(10, 2)) > 1.5e-3 AND date '2020-01-01' < now() AND ts >= timestamp '2020-01-01 00:00:00'",
     "regexp_like(name, '^a(b|c)*$') AND json_extract(doc, '$.a') = 'b' AND contains_tokens(name, 'a b')",
     "coalesce(name, 'none') = 'none' OR concat(name, '-', st.a) = 'a-1' OR name || 'x' = 'ax'",
-    "(" * 40 + "id > 1" + ")" * 40,
-    "not(a)and(b)or(c)in(1,2)",
-    "-x + 1 * (2 - y) / 3 % 4 >= - 5",
+    *("(" * 40 + "id > 1" + ")" * 40, "not(a)and(b)or(c)in(1,2)", "-x + 1 * (2 - y) / 3 % 4 >= - 5"),
     "été > 1 AND 名前 = 'ü'",
 ]
-
 DEADLY = {
     "NOT": "NOT (" * 60 + "id > 1" + ")" * 60,
     "NOT with an error": "NOT (" * 24 + "id >" + ")" * 24,
@@ -76,7 +71,6 @@ DEADLY = {
     "question": "id = ?",
     "colon": "id = :a",
 }
-
 """Texts that Lance would process endlessly, or that would end the process or cause a panic."""
 
 
@@ -108,9 +102,7 @@ def test_any_text_passes_or_is_refused(sql: str) -> None:
 
 
 ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
-
 EVIL = DEADLY["NOT"]
-
 CALLS: dict[str, tuple[dict[str, Any], bool]] = {
     "query_table": ({"k": 1, "vector": {}, "filter": EVIL}, False),
     "analyze_table_query_plan": ({"k": 1, "vector": {}, "filter": EVIL}, False),
@@ -173,13 +165,9 @@ async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
         await ns.write(["t"], ROWS)
         largest = [
             "id IN (" + ",".join(map(str, range(1, 100_000))) + ")",
-            " OR ".join(f"id = {i}" for i in range(1, 2_000)),
-            "NOT (" * 10 + "id > 5" + ")" * 10,
-            "(" * 40 + "id > 0" + ")" * 40,
-            "1+" * 99 + "id > 1",
-            "NOT " * 46 + "id > 0",
-            "(" * 40 + "NOT " * 6 + "id > 0" + ")" * 40,
-            "(" * 26 + "NOT (" * 10 + "id > 0" + ")" * 36,
+            *(" OR ".join(f"id = {i}" for i in range(1, 2_000)), "NOT (" * 10 + "id > 5" + ")" * 10),
+            *("(" * 40 + "id > 0" + ")" * 40, "1+" * 99 + "id > 1", "NOT " * 46 + "id > 0"),
+            *("(" * 40 + "NOT " * 6 + "id > 0" + ")" * 40, "(" * 26 + "NOT (" * 10 + "id > 0" + ")" * 36),
         ]
         for sql in largest:
             assert (await ns.count_table_rows({"id": ["t"], "predicate": sql})).count in (0, 2)
@@ -201,11 +189,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
 @pytest.mark.parametrize(
     ("path", "names", "canonical"),
     [
-        ("id", ("id",), "id"),
-        ("`id`", ("id",), "id"),
-        ("a b", ("a b",), "a b"),
-        ("in.`d.e`", ("in", "d.e"), "in.`d.e`"),
-        ("`in`.`a`", ("in", "a"), "in.a"),
+        *(("id", ("id",), "id"), ("`id`", ("id",), "id"), ("a b", ("a b",), "a b")),
+        *(("in.`d.e`", ("in", "d.e"), "in.`d.e`"), ("`in`.`a`", ("in", "a"), "in.a")),
         ("`a``b`.é", ("a`b", "é"), "`a``b`.é"),
     ],
 )
@@ -244,8 +229,7 @@ async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
         assert request is not None
         return (await here.ns.update_field_metadata(request)).fields or {}
 
-    metadata = await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")
-    assert metadata == {
+    assert (await annotate("`id`", "`a b`", "`in`.a", "in.`d.e`")) == {
         "id": {"k": "`id`"},
         "a b": {"k": "`a b`"},
         "in.a": {"k": "`in`.a"},

@@ -17,14 +17,10 @@ from lance_ns_async.transports.responses import decode_body, retry_after
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({}, None),
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": " 7 "}, 7.0),
-        ({"retry-after": "soon"}, None),
+        *(({}, None), ({"retry-after": "7"}, 7.0), ({"retry-after": " 7 "}, 7.0), ({"retry-after": "soon"}, None)),
         ({"retry-after": "-1"}, None),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
-        ({"x-amz-retry-after": "1500"}, 1.5),
-        ({"x-amz-retry-after": "soon"}, None),
+        *(({"x-amz-retry-after": "1500"}, 1.5), ({"x-amz-retry-after": "soon"}, None)),
         ({"retry-after": "2", "x-amz-retry-after": "1500"}, 2.0),
     ],
 )

@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.backends.directory.manifest import Directory, Entries, ManifestChange, ManifestEntry
@@ -43,41 +28,46 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import COMMON_ERRORS
 from lance_ns_async.model import Page
 from tests.fakes.s3 import FakeS3
+from tests.support.errors import catch
 from tests.support.lake import stream
 
 DATA = pa.table({"id": [1, 2]})
 
 
-async def test_datasets_that_lie_in_the_directory_are_its_tables(tmp_path: Path) -> None:
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as connected:
+        yield connected
+
+
+async def test_datasets_that_lie_in_the_directory_are_its_tables(ns: AsyncNamespace, tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         lance.write_dataset(DATA, tmp_path / f"{name}.lance")
     calls: list[Call] = []
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        with ns.observe(calls.append):
-            described = (await ns.describe_tables([[name] for name in "abcd"])).raise_for_errors()
-        assert len(calls) == 1
-        for name in "abcd":
-            alone = await ns.describe_table(DescribeTableRequest(id=[name]))
-            assert described.tables[TableId([name])].location == alone.location
-            assert lance.dataset(alone.location).count_rows() == 2
+    with ns.observe(calls.append):
+        described = (await ns.describe_tables([[name] for name in "abcd"])).raise_for_errors()
+    assert len(calls) == 1
+    for name in "abcd":
+        alone = await ns.describe_table([name])
+        assert described.tables[TableId([name])].location == alone.location
+        assert lance.dataset(alone.location).count_rows() == 2
 
 
-async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(tmp_path: Path) -> None:
+async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(ns: AsyncNamespace, tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         lance.write_dataset(DATA, tmp_path / f"{name}.lance")
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        list_tables = ns.session.backend.list_tables
-        assert await list_tables(NamespaceId(), None, 2) == Page(["a", "b"], "b")
-        assert await list_tables(NamespaceId(), "b", 2) == Page(["c", "d"])
-        # The last name of a page may be dropped before the next page.
-        assert await list_tables(NamespaceId(), "bb", 1) == Page(["c"], "c")
+    list_tables = ns.session.backend.list_tables
+    assert await list_tables(NamespaceId(), None, 2) == Page(["a", "b"], "b")
+    assert await list_tables(NamespaceId(), "b", 2) == Page(["c", "d"])
+    # The last name of a page may be dropped before the next page.
+    assert await list_tables(NamespaceId(), "bb", 1) == Page(["c"], "c")
 
 
 async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "é b%20c")}) as ns:
-        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
+        await ns.create_namespace(["db"])
         for name in "abcd":
-            declared = await ns.declare_table(DeclareTableRequest(id=["db", name]))
+            declared = await ns.declare_table(["db", name])
             assert declared.location is not None
             lance.write_dataset(DATA, declared.location)
         described = (await ns.describe_tables([["db", name] for name in "abcd"])).raise_for_errors()
@@ -87,7 +77,7 @@ async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None
 async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
     fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
     async with fresh, made:
-        await made.create_namespace(CreateNamespaceRequest(id=["other"]))
+        await made.create_namespace(["other"])
         for ns in (fresh, made):
             assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
             assert await catch_message(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
@@ -114,43 +104,36 @@ MISSING = "Table not found: sales$orders (describe_table: there is no table of t
 
 async def catch_message(call: Awaitable[object]) -> str:
     """Returns the message of a call's error."""
-    with pytest.raises(LanceNamespaceError) as raised:
-        await call
+    raised = await catch(err.LanceNamespaceError, call)
     return str(raised.value)
 
 
-async def test_a_table_is_written_anew_with_other_properties_where_it_is(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        made = await ns.create_table({"id": ["n", "t"], "properties": {"a": "1"}}, stream(DATA))
-        again = await ns.create_table(
-            {"id": ["n", "t"], "mode": "Overwrite", "properties": {"a": "2"}}, stream(DATA.slice(0, 1))
-        )
-        result = await ns.describe_table({"id": ["n", "t"]})
-        assert result.location == again.location == made.location
-        assert result.properties == again.properties == {"a": "2"}
-        assert [(await ns.open(["n", "t"], version=version)).count_rows() for version in (1, 2)] == [2, 1]
+async def test_a_table_is_written_anew_with_other_properties_where_it_is(ns: AsyncNamespace) -> None:
+    await ns.create_namespace({"id": ["n"]})
+    made = await ns.create_table({"id": ["n", "t"], "properties": {"a": "1"}}, stream(DATA))
+    again = await ns.create_table(
+        {"id": ["n", "t"], "mode": "Overwrite", "properties": {"a": "2"}}, stream(DATA.slice(0, 1))
+    )
+    result = await ns.describe_table({"id": ["n", "t"]})
+    assert result.location == again.location == made.location
+    assert result.properties == again.properties == {"a": "2"}
+    assert [(await ns.open(["n", "t"], version=version)).count_rows() for version in (1, 2)] == [2, 1]
 
 
-async def test_a_registered_table_keeps_its_properties(tmp_path: Path) -> None:
+async def test_a_registered_table_keeps_its_properties(ns: AsyncNamespace, tmp_path: Path) -> None:
     odd = {"it's": 'a "quoted" \\ one', "é": "", "SQL": "' OR 1=1 --"}
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        default = (await ns.write(["n", "t"], DATA)).uri
-        await ns.declare_table({"id": ["n", "other"], "properties": {"a": "1"}})
-        for location, mode in (
-            ("mine/t.lance", "overwrite"),
-            (default, "overwrite"),
-            (Path(default).name, "overwrite"),
-        ):
-            answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
-            result = await ns.describe_table({"id": ["n", "t"]})
-            assert result.properties == answer.properties == odd
-        assert (await ns.open(["n", "t"])).count_rows() == 2
-        assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
-        pylances: Any = DirectoryNamespace
-        theirs = pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"]))
-        assert theirs.properties == odd
+    await ns.create_namespace({"id": ["n"]})
+    default = (await ns.write(["n", "t"], DATA)).uri
+    await ns.declare_table({"id": ["n", "other"], "properties": {"a": "1"}})
+    for location, mode in (("mine/t.lance", "overwrite"), (default, "overwrite"), (Path(default).name, "overwrite")):
+        answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
+        result = await ns.describe_table({"id": ["n", "t"]})
+        assert result.properties == answer.properties == odd
+    assert (await ns.open(["n", "t"])).count_rows() == 2
+    assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
+    pylances: Any = DirectoryNamespace
+    theirs = pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"]))
+    assert theirs.properties == odd
 
 
 async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Path) -> None:
@@ -169,73 +152,63 @@ async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Pa
         assert kept == {f"t{i}": {"i": str(i)} for i in range(12)}
 
 
-async def test_overwriting_checks_before_it_takes_the_old_one_away(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace(CreateNamespaceRequest(id=["db"]))
-        declared = await ns.declare_table(DeclareTableRequest(id=["db", "t"], properties={"k": "v"}))
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
-        for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
-            with pytest.raises(InvalidInputError):
-                await ns.register_table(RegisterTableRequest(id=id, location=location, mode="overwrite"))
-        # pylance refuses this one after the old one is gone.
-        with pytest.raises(InvalidInputError):
-            await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
-        result = await ns.describe_table(DescribeTableRequest(id=["db", "t"]))
-        assert result.location == declared.location and result.properties == {"k": "v"}
-        assert await ns.exists(["t"])
+async def test_overwriting_checks_before_it_takes_the_old_one_away(ns: AsyncNamespace) -> None:
+    await ns.create_namespace(["db"])
+    declared = await ns.declare_table(["db", "t"], properties={"k": "v"})
+    await ns.declare_table(["t"])
+    for id, location in ((["db", "t"], "/somewhere/else.lance"), (["t"], "other.lance")):
+        await catch(err.InvalidInputError, ns.register_table(id, location=location, mode="overwrite"))
+    # pylance refuses this one after the old one is gone.
+    with pytest.raises(err.InvalidInputError):
+        await ns.register_table({"id": ["db", "t"], "location": "../t.lance", "mode": "overwrite"})
+    result = await ns.describe_table(["db", "t"])
+    assert result.location == declared.location and result.properties == {"k": "v"}
+    assert await ns.exists(["t"])
 
 
-async def test_what_the_directory_cannot_keep_is_refused(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        with pytest.raises(InvalidInputError, match="stores properties only"):
-            await ns.declare_table(DeclareTableRequest(id=["t"], properties={"k": "v"}))
-        with pytest.raises(InvalidInputError, match=r"it has 247 characters .* at most 246"):
-            await ns.declare_table(DeclareTableRequest(id=["a" * 123, "b" * 123]))
-        with pytest.raises(InvalidInputError, match=r"it has 245 characters .* at most 244"):
-            await ns.create_namespace(CreateNamespaceRequest(id=["a" * 245]))
-        with pytest.raises(InvalidInputError, match=r"the name 'a\$b' is invalid .* letters, digits"):
-            await ns.create_namespace(CreateNamespaceRequest(id=["a$b"]))
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
-        with pytest.raises(UnsupportedOperationError, match="does not rename; deregister it"):
-            await ns.rename_table(RenameTableRequest(id=["t"], new_table_name="u"))
+async def test_what_the_directory_cannot_keep_is_refused(ns: AsyncNamespace) -> None:
+    await catch(err.InvalidInputError, ns.declare_table(["t"], properties={"k": "v"}), "stores properties only")
+    with pytest.raises(err.InvalidInputError, match=r"it has 247 characters .* at most 246"):
+        await ns.declare_table(["a" * 123, "b" * 123])
+    await catch(err.InvalidInputError, ns.create_namespace(["a" * 245]), r"it has 245 characters .* at most 244")
+    await catch(err.InvalidInputError, ns.create_namespace(["a$b"]), r"the name 'a\$b' is invalid .* letters, digits")
+    await ns.declare_table(["t"])
+    with pytest.raises(err.UnsupportedOperationError, match="does not rename; deregister it"):
+        await ns.rename_table(["t"], new_table_name="u")
 
 
 async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -> None:
     properties = {"root": str(tmp_path), "storage.region": "eu", "storage.aws_secret_access_key": "sesame"}
     async with AsyncNamespace.connect("dir", properties) as ns:
-        await ns.declare_table(DeclareTableRequest(id=["t"]))
-        result = await ns.describe_table(DescribeTableRequest(id=["t"]))
+        await ns.declare_table(["t"])
+        result = await ns.describe_table(["t"])
         assert result.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
         assert "sesame" not in repr(ns)
 
 
 @pytest.mark.parametrize("home", [[], ["a"]])
-async def test_a_name_is_free_again_once_its_table_is_gone(tmp_path: Path, home: list[str]) -> None:
+async def test_a_name_is_free_again_once_its_table_is_gone(ns: AsyncNamespace, home: list[str]) -> None:
     rows, id = pa.table({"id": [1]}), [*home, "t"]
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["a"]})
-        await ns.write(id, rows)
-        await ns.drop_table({"id": id})
-        await ns.declare_table({"id": id})
-        await ns.deregister_table({"id": id})
-        with pytest.raises(TableNotFoundError):
-            await ns.describe_table({"id": id})
-        assert (await ns.write(id, rows)).to_table() == rows
-        assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
+    await ns.create_namespace({"id": ["a"]})
+    await ns.write(id, rows)
+    await ns.drop_table({"id": id})
+    await ns.declare_table({"id": id})
+    await ns.deregister_table({"id": id})
+    await catch(err.TableNotFoundError, ns.describe_table({"id": id}))
+    assert (await ns.write(id, rows)).to_table() == rows
+    assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
 
 
-async def test_files_of_a_killed_process_at_the_root_block_no_other_table(tmp_path: Path) -> None:
+async def test_files_of_a_killed_process_at_the_root_block_no_other_table(ns: AsyncNamespace, tmp_path: Path) -> None:
     rows, place = pa.table({"id": [1]}), tmp_path / "t.lance"
     for name in (".lance-reserved", ".lance-deregistered", "data/.tmpAbC"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).touch()
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert not await ns.exists(["t"])
-        assert (await ns.write(["t"], rows)).to_table() == rows
-        await ns.deregister_table({"id": ["t"]})
-        with pytest.raises(TableAlreadyExistsError):
-            await ns.declare_table({"id": ["t"]})
-        assert lance.dataset(place).to_table() == rows
+    assert not await ns.exists(["t"])
+    assert (await ns.write(["t"], rows)).to_table() == rows
+    await ns.deregister_table({"id": ["t"]})
+    await catch(err.TableAlreadyExistsError, ns.declare_table({"id": ["t"]}))
+    assert lance.dataset(place).to_table() == rows
 
 
 async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
@@ -260,8 +233,7 @@ async def test_a_conflict_that_cannot_be_looked_into_deletes_nothing() -> None:
                 await hold.reached()
                 server.clear()
                 server.fail(403, times=None, match=rf"GET \S*/_versions/{2**64 - 1 - version:020d}\.manifest")
-            with pytest.raises(ServiceUnavailableError, match=r"its writer is unknown; .* took effect is unknown"):
-                await creating
+            await catch(err.ServiceUnavailableError, creating, r"its writer is unknown; .* took effect is unknown")
             assert not [it for it in server.requests if "/data/" in str(it)]
             server.heal()
             assert (await ns.list_namespaces({"id": []})).namespaces == ["s"]
@@ -296,7 +268,7 @@ async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> 
         Directory(str(tmp_path), None).change, lambda _: ManifestChange(put=[ManifestEntry("a", "namespace")])
     )
     rival = Rival(tmp_path, 20)
-    with deadline(0.0), pytest.raises(ConcurrentModificationError, match="committed to the manifest first"):
+    with deadline(0.0), pytest.raises(err.ConcurrentModificationError, match="committed to the manifest first"):
         await asyncio.to_thread(Directory(str(tmp_path), None).change, rival.edit)
     assert rival.edits == 1
 
@@ -347,36 +319,33 @@ NO_FOLDERS: Mapping[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("kind", NO_FOLDERS)
-async def test_what_is_no_folder_is_no_table(kind: str, tmp_path: Path) -> None:
+async def test_what_is_no_folder_is_no_table(ns: AsyncNamespace, kind: str, tmp_path: Path) -> None:
     lance.write_dataset(ROWS, tmp_path / "good.lance")
     path = tmp_path / "bad.lance"
     NO_FOLDERS[kind](path)
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert (await ns.list_tables({"id": []})).tables == ["good"]
-        assert (await ns.list_tables({"id": [], "include_declared": False})).tables == ["good"]
-        assert [str(id) async for id in ns.iter_tables()] == ["good"]
-        assert not await ns.exists(["bad"])
-        for work in (ns.describe_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(TableNotFoundError):
-                await work
-        with pytest.raises(InvalidTableStateError, match=str(path)):
-            await ns.declare_table({"id": ["bad"]})
-        result = await ns.describe_tables([["bad"], ["good"]])
-        assert list(result.tables) == [TableId(["good"])] and isinstance(
-            result.errors[TableId(["bad"])], TableNotFoundError
-        )
+    assert (await ns.list_tables({"id": []})).tables == ["good"]
+    assert (await ns.list_tables({"id": [], "include_declared": False})).tables == ["good"]
+    assert [str(id) async for id in ns.iter_tables()] == ["good"]
+    assert not await ns.exists(["bad"])
+    for work in (ns.describe_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
+        await catch(err.TableNotFoundError, work)
+    await catch(err.InvalidTableStateError, ns.declare_table({"id": ["bad"]}), str(path))
+    result = await ns.describe_tables([["bad"], ["good"]])
+    assert list(result.tables) == [TableId(["good"])] and isinstance(
+        result.errors[TableId(["bad"])], err.TableNotFoundError
+    )
     assert path.name in os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("make", [loop_inside, loop_upwards])
-async def test_a_folder_with_a_loop_affects_no_other_table(make: Callable[[Path], None], tmp_path: Path) -> None:
+async def test_a_folder_with_a_loop_affects_no_other_table(
+    ns: AsyncNamespace, make: Callable[[Path], None], tmp_path: Path
+) -> None:
     lance.write_dataset(ROWS, tmp_path / "good.lance")
     make(tmp_path / "bad.lance")
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert (await ns.list_tables({"id": []})).tables == ["bad", "good"]
-        for work in (ns.declare_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
-            with pytest.raises(InvalidTableStateError, match=f"{tmp_path}/bad.lance"):
-                await work
+    assert (await ns.list_tables({"id": []})).tables == ["bad", "good"]
+    for work in (ns.declare_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
+        await catch(err.InvalidTableStateError, work, f"{tmp_path}/bad.lance")
 
 
 @pytest.mark.parametrize(("requested", "limit"), [(1, 1), (64, 64), (1000, 64)])
@@ -386,20 +355,16 @@ async def test_a_call_in_flight_is_a_thread_so_few_are_allowed(requested: int, l
         assert ns.snapshot().max_in_flight == limit
 
 
-async def test_a_manifest_that_is_a_loop_is_named(tmp_path: Path) -> None:
+async def test_a_manifest_that_is_a_loop_is_named(ns: AsyncNamespace, tmp_path: Path) -> None:
     (tmp_path / "__manifest").symlink_to("__manifest")
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        for work in (ns.list_tables({"id": []}), ns.create_namespace({"id": ["n"]})):
-            with pytest.raises(InvalidTableStateError, match=f"{tmp_path}/__manifest"):
-                await work
+    for work in (ns.list_tables({"id": []}), ns.create_namespace({"id": ["n"]})):
+        await catch(err.InvalidTableStateError, work, f"{tmp_path}/__manifest")
 
 
-async def test_a_table_registered_at_a_loop_is_named(tmp_path: Path) -> None:
+async def test_a_table_registered_at_a_loop_is_named(ns: AsyncNamespace, tmp_path: Path) -> None:
     loop(tmp_path / "bad.lance")
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        await ns.register_table({"id": ["n", "t"], "location": "bad.lance"})
-        for work in (ns.open(["n", "t"]), ns.count_table_rows({"id": ["n", "t"]}), ns.drop_table({"id": ["n", "t"]})):
-            with pytest.raises(LanceNamespaceError, match=f"{tmp_path}/bad.lance") as raised:
-                await work
-            assert isinstance(raised.value, InvalidTableStateError)
+    await ns.create_namespace({"id": ["n"]})
+    await ns.register_table({"id": ["n", "t"], "location": "bad.lance"})
+    for work in (ns.open(["n", "t"]), ns.count_table_rows({"id": ["n", "t"]}), ns.drop_table({"id": ["n", "t"]})):
+        raised = await catch(err.LanceNamespaceError, work, f"{tmp_path}/bad.lance")
+        assert isinstance(raised.value, err.InvalidTableStateError)

@@ -8,25 +8,18 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileSession
 from lance.namespace import DirectoryNamespace
 from lance_namespace import ListTablesRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, Policy, TableId, fleet
 from lance_ns_async.backends.base import Backend
@@ -35,7 +28,9 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.model import local_path
 from tests.fakes.s3 import FakeS3
 from tests.support.budget import with_usual
+from tests.support.errors import catch
 from tests.support.processes import context, run_script
+from tests.support.running import running
 
 pytestmark = pytest.mark.long
 
@@ -114,8 +109,7 @@ async def test_a_full_disk_is_freed_and_the_drop_is_completed_later(ns: AsyncNam
         # The drop was not acknowledged.
         assert await ns.exists(["s", name])
         await ns.drop_table({"id": ["s", name]})
-        with pytest.raises(TableNotFoundError):
-            await ns.drop_table({"id": ["s", name]})
+        await catch(err.TableNotFoundError, ns.drop_table({"id": ["s", name]}))
         assert (await ns.write(["s", name], DATA)).to_table() == DATA
     assert (await ns.open(["s", "w"])).to_table() == DATA
 
@@ -207,7 +201,7 @@ def compete(root: str, turn: Any, outcomes: Any, operation: str, ids: list[list[
             try:
                 getattr(ns, operation)({"id": id})
                 outcomes.put((id, operation, "ok"))
-            except LanceNamespaceError as e:
+            except err.LanceNamespaceError as e:
                 outcomes.put((id, operation, type(e).__name__))
 
 
@@ -221,9 +215,7 @@ REMOVALS["both"] = [*REMOVALS["deregister"][:2], *REMOVALS["drop"][:2]]
         [("deregister", False), ("drop", True), ("both", False), ("both", True)], ("drop", True), ("both", False)
     ),
 )
-async def test_of_several_processes_exactly_one_removes(
-    ns: AsyncNamespace, tmp_path: Path, removal: str, written: bool
-) -> None:
+async def test_one_process_removes(ns: AsyncNamespace, tmp_path: Path, removal: str, written: bool) -> None:
     ids = [[*home, f"t{i}"] for i in range(8) for home in HOMES]
     locations = {}
     for id in ids:
@@ -241,7 +233,7 @@ async def test_of_several_processes_exactly_one_removes(
         process.join()
     winners = {tuple(id): operation for id, operation, outcome in outcomes if outcome == "ok"}
     assert Counter(tuple(id) for id, _, outcome in outcomes if outcome == "ok") == {tuple(id): 1 for id in ids}
-    assert {outcome for *_, outcome in outcomes} == {"ok", TableNotFoundError.__name__}
+    assert {outcome for *_, outcome in outcomes} == {"ok", err.TableNotFoundError.__name__}
     assert (await ns.list_all_tables({"id": []})).tables == []
     # Only the data that a deregister kept is left.
     kept = {locations[id] for id, operation in winners.items() if written and operation == "deregister_table"}
@@ -260,8 +252,7 @@ async def test_registrations_are_distinguished(ns: AsyncNamespace, tmp_path: Pat
     await ns.drop_table({"id": [*id]})
     second = await backend.declare_table(id, None, {})
     assert second.registration != first.registration
-    with pytest.raises(TableNotFoundError):
-        await backend.drop_table(first)
+    await catch(err.TableNotFoundError, backend.drop_table(first))
     assert (await backend.describe_table(id)).registration == second.registration
 
 
@@ -273,64 +264,65 @@ async def test_replacing_is_one_commit_to_the_very_entry(ns: AsyncNamespace, tmp
     assert lance.dataset(str(tmp_path / "__manifest")).version == version + 1
     assert new == await backend.describe_table(id) and new.properties == {"b": "2"}
     assert new.location == (tmp_path / "elsewhere" / "t").as_uri()
-    with pytest.raises(ConcurrentModificationError, match="registered again by another client, at elsewhere/t"):
+    with pytest.raises(err.ConcurrentModificationError, match="registered again by another client, at elsewhere/t"):
         await backend.replace_table(old, old.location, {})
     await backend.deregister_table(id)
-    with pytest.raises(TableNotFoundError):
-        await backend.replace_table(new, new.location, {})
+    await catch(err.TableNotFoundError, backend.replace_table(new, new.location, {}))
+
+
+@asynccontextmanager
+async def connect_s3(server: FakeS3, **properties: str) -> AsyncIterator[AsyncNamespace]:
+    storage = {f"storage.{key}": value for key, value in server.options.items()}
+    async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage, **properties}) as ns:
+        yield ns
 
 
 async def test_errors_of_an_object_store_block_no_name_in_a_namespace() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
-            await ns.create_namespace({"id": ["s"]})
-            location = (await ns.write(["s", "t"], DATA)).uri
-            server.fail(403, times=None, match=r"(DELETE /lake/x/(?!__manifest)|POST /lake\?delete)")
-            with pytest.raises(PermissionDeniedError, match=re.escape(f"; its remaining data is at {location}")):
-                await ns.drop_table({"id": ["s", "t"]})
-            with pytest.raises(TableNotFoundError):
-                await ns.drop_table({"id": ["s", "t"]})
-            kept = await asyncio.to_thread(lance.dataset, location, storage_options=server.options)
-            assert await asyncio.to_thread(kept.to_table) == DATA
-            assert (await ns.write(["s", "t"], OTHER)).to_table() == OTHER
-            server.heal()
-            report = await fleet.audit(ns, "*", data_under="s3://lake/x")
-            assert [row.location for row in report.having("unclaimed")] == [location]
-            await ns.register_table({"id": ["s", "again"], "location": location})
-            for name in ("t", "again"):
-                await ns.drop_table({"id": ["s", name]})
-            await ns.drop_namespace({"id": ["s"]})
-            left: Any = LanceFileSession("s3://lake/x", storage_options=server.options)
-            assert [path for path in left.list() if not path.startswith("__manifest/")] == []
+    async with running(connect_s3, FakeS3(), max_retries="0") as (server, ns):
+        await ns.create_namespace({"id": ["s"]})
+        location = (await ns.write(["s", "t"], DATA)).uri
+        server.fail(403, times=None, match=r"(DELETE /lake/x/(?!__manifest)|POST /lake\?delete)")
+        with pytest.raises(err.PermissionDeniedError, match=re.escape(f"; its remaining data is at {location}")):
+            await ns.drop_table({"id": ["s", "t"]})
+        await catch(err.TableNotFoundError, ns.drop_table({"id": ["s", "t"]}))
+        kept = await asyncio.to_thread(lance.dataset, location, storage_options=server.options)
+        assert await asyncio.to_thread(kept.to_table) == DATA
+        assert (await ns.write(["s", "t"], OTHER)).to_table() == OTHER
+        server.heal()
+        report = await fleet.audit(ns, "*", data_under="s3://lake/x")
+        assert [row.location for row in report.having("unclaimed")] == [location]
+        await ns.register_table({"id": ["s", "again"], "location": location})
+        for name in ("t", "again"):
+            await ns.drop_table({"id": ["s", name]})
+        await ns.drop_namespace({"id": ["s"]})
+        left: Any = LanceFileSession("s3://lake/x", storage_options=server.options)
+        assert [path for path in left.list() if not path.startswith("__manifest/")] == []
 
 
 @pytest.mark.parametrize("has_manifest", [True, False])
 async def test_what_a_killed_drop_leaves_at_the_root_of_an_object_store(has_manifest: bool) -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", "max_retries": "0", **storage}) as ns:
-            await ns.create_namespace({"id": ["s"]})
-            await ns.write(["t"], DATA)
-            server.fail(403, times=None, match=rf"POST /lake\?delete \S*/{'_versions' if has_manifest else 'data'}/")
-            with pytest.raises(PermissionDeniedError, match=r"no longer registered; .* s3://lake/x/t\.lance"):
-                await ns.drop_table({"id": ["t"]})
-            server.heal()
-            assert not await ns.exists(["t"]) and (await ns.list_tables({"id": []})).tables == []
-            report = await fleet.audit(ns, "*", data_under="s3://lake/x")
-            assert [row.location for row in report.having("unclaimed")] == ["s3://lake/x/t.lance"]
-            if has_manifest:
-                # It looks like a deregistered table, whose data must stay.
-                with pytest.raises(TableAlreadyExistsError, match=r"register t\.lance in a namespace"):
-                    await ns.declare_table({"id": ["t"], "location": "s3://lake/x/t.lance"})
-                await ns.register_table({"id": ["s", "t"], "location": "t.lance"})
-                assert (await ns.open(["s", "t"])).to_table() == DATA
-                await ns.drop_table({"id": ["s", "t"]})
-            assert (await ns.write(["t"], OTHER)).to_table() == OTHER
-            left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
-            assert len(left.list("data")) == 1
+    async with running(connect_s3, FakeS3(), max_retries="0") as (server, ns):
+        await ns.create_namespace({"id": ["s"]})
+        await ns.write(["t"], DATA)
+        server.fail(403, times=None, match=rf"POST /lake\?delete \S*/{'_versions' if has_manifest else 'data'}/")
+        with pytest.raises(err.PermissionDeniedError, match=r"no longer registered; .* s3://lake/x/t\.lance"):
             await ns.drop_table({"id": ["t"]})
-            assert left.list() == []
+        server.heal()
+        assert not await ns.exists(["t"]) and (await ns.list_tables({"id": []})).tables == []
+        report = await fleet.audit(ns, "*", data_under="s3://lake/x")
+        assert [row.location for row in report.having("unclaimed")] == ["s3://lake/x/t.lance"]
+        if has_manifest:
+            # It looks like a deregistered table, whose data must stay.
+            with pytest.raises(err.TableAlreadyExistsError, match=r"register t\.lance in a namespace"):
+                await ns.declare_table({"id": ["t"], "location": "s3://lake/x/t.lance"})
+            await ns.register_table({"id": ["s", "t"], "location": "t.lance"})
+            assert (await ns.open(["s", "t"])).to_table() == DATA
+            await ns.drop_table({"id": ["s", "t"]})
+        assert (await ns.write(["t"], OTHER)).to_table() == OTHER
+        left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
+        assert len(left.list("data")) == 1
+        await ns.drop_table({"id": ["t"]})
+        assert left.list() == []
 
 
 @pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
@@ -357,7 +349,7 @@ async def test_an_object_store_decides_between_drops_and_deregistrations(home: l
                     hold.release()
                     outcomes = await asyncio.gather(*calls, return_exceptions=True)
                 errors = [it for it in outcomes if isinstance(it, BaseException)]
-                assert len(errors) == 2 and all(isinstance(it, TableNotFoundError) for it in errors)
+                assert len(errors) == 2 and all(isinstance(it, err.TableNotFoundError) for it in errors)
                 assert not await one.exists([*home, name])
                 if errors == [outcomes[0], outcomes[2]]:
                     kept = await asyncio.to_thread(lance.dataset, location, storage_options=server.options)
@@ -365,23 +357,21 @@ async def test_an_object_store_decides_between_drops_and_deregistrations(home: l
 
 
 async def test_the_latest_manifest_is_deleted_after_the_others_and_before_the_data() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
-            await ns.declare_table({"id": ["t"]})
-            for _ in range(3):
-                await ns.write(["t"], DATA, mode="overwrite")
-            server.clear()
-            await ns.drop_table({"id": ["t"]})
-            deleted = [key for it in server.requests for key in re.findall(rb"<Key>(.*?)</Key>", it.body)]
-            deleted = [key for key in deleted if b".staging" not in key]
-            manifests = [place for place, path in enumerate(deleted) if path.endswith(b".manifest")]
-            data = [place for place, path in enumerate(deleted) if b"/data/" in path]
-            assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
-            # Their names are in descending order.
-            names = [deleted[place] for place in manifests]
-            assert names == sorted(names, reverse=True)
-            assert deleted[0].endswith(b".lance-reserved") and deleted[-1].endswith(b".lance-deregistered")
+    async with running(connect_s3, FakeS3()) as (server, ns):
+        await ns.declare_table({"id": ["t"]})
+        for _ in range(3):
+            await ns.write(["t"], DATA, mode="overwrite")
+        server.clear()
+        await ns.drop_table({"id": ["t"]})
+        deleted = [key for it in server.requests for key in re.findall(rb"<Key>(.*?)</Key>", it.body)]
+        deleted = [key for key in deleted if b".staging" not in key]
+        manifests = [place for place, path in enumerate(deleted) if path.endswith(b".manifest")]
+        data = [place for place, path in enumerate(deleted) if b"/data/" in path]
+        assert manifests == sorted(manifests) and len(manifests) == 3 and manifests[-1] < data[0]
+        # Their names are in descending order.
+        names = [deleted[place] for place in manifests]
+        assert names == sorted(names, reverse=True)
+        assert deleted[0].endswith(b".lance-reserved") and deleted[-1].endswith(b".lance-deregistered")
 
 
 async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> None:
@@ -403,18 +393,16 @@ async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> No
 
 
 async def test_files_of_others_in_an_object_store_are_not_a_dropped_table() -> None:
-    with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        async with AsyncNamespace.connect("dir", {"root": "s3://lake/x", **storage}) as ns:
-            await ns.declare_table({"id": ["t"]})
-            async with httpx.AsyncClient(trust_env=False) as client:
-                (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
-            with pytest.raises(InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"):
-                await ns.drop_table({"id": ["t"]})
-            assert (await ns.list_tables({"id": []})).tables == ["t"]
-            left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
-            assert "cat.jpg" in left.list()
-            await ns.deregister_table({"id": ["t"]})
+    async with running(connect_s3, FakeS3()) as (server, ns):
+        await ns.declare_table({"id": ["t"]})
+        async with httpx.AsyncClient(trust_env=False) as client:
+            (await client.put(f"{server.url}/lake/x/t.lance/cat.jpg", content=b"a cat")).raise_for_status()
+        with pytest.raises(err.InvalidTableStateError, match=r"files at t\.lance that Lance did not write; deregister"):
+            await ns.drop_table({"id": ["t"]})
+        assert (await ns.list_tables({"id": []})).tables == ["t"]
+        left: Any = LanceFileSession("s3://lake/x/t.lance", storage_options=server.options)
+        assert "cat.jpg" in left.list()
+        await ns.deregister_table({"id": ["t"]})
 
 
 STUCK = """
@@ -486,7 +474,7 @@ async def test_a_drop_that_panics_says_that_it_took_effect(monkeypatch: pytest.M
 
         with monkeypatch.context() as patch:
             patch.setattr(LanceFileSession, "delete_file", panic)
-            with pytest.raises(InternalError, match=r"Option::unwrap.*; its remaining data is at"):
+            with pytest.raises(err.InternalError, match=r"Option::unwrap.*; its remaining data is at"):
                 await ns.drop_table({"id": ["s", "t"]})
         assert not await ns.exists(["s", "t"])
         assert (await ns.write(["s", "t"], DATA)).to_table() == DATA
@@ -494,9 +482,7 @@ async def test_a_drop_that_panics_says_that_it_took_effect(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
 @pytest.mark.parametrize("has_data", [True, False], ids=["written", "declared"])
-def test_an_incomplete_marker_of_pylance_does_not_keep_a_name_in_use(
-    tmp_path: Path, home: list[str], has_data: bool
-) -> None:
+def test_incomplete_marker_keeps_no_name(tmp_path: Path, home: list[str], has_data: bool) -> None:
     # A process that is killed while pylance declares a table leaves such a file.
     id = [*home, "t"]
     with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:

@@ -1,34 +1,34 @@
-"""Locations in a directory catalog: none is outside the root, or that of somebody else's data."""
+"""Locations in a directory catalog: none outside the root, none of somebody else's data, and none twice in a batch."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import random
 import re
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import DirectoryNamespace
-from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+from lance_namespace import DescribeTableRequest, RegisterTableRequest
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.backends.directory.backend import DirSettings
-from lance_ns_async.backends.directory.places import masked_uri
+from lance_ns_async.backends.directory.backend import DirectoryBackend, DirSettings
+from lance_ns_async.backends.directory.dropping import Dropping
+from lance_ns_async.backends.directory.manifest import Directory, ManifestChange, ManifestEntry
+from lance_ns_async.backends.directory.overlaps import Overlaps
+from lance_ns_async.backends.directory.places import TableLocations, is_file_of, masked_uri
 from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
+from tests.support.errors import catch
 from tests.support.gateway import ask
 from tests.support.processes import run_script
 
@@ -60,10 +60,9 @@ def plant(root: Path, location: str, id: str = "s$bad") -> None:
     lance.write_dataset(pa.Table.from_pylist([row], schema=manifest.schema), manifest, mode="append")
 
 
-async def refusal(call: Awaitable[object]) -> LanceNamespaceError:
+async def refusal(call: Awaitable[object]) -> err.LanceNamespaceError:
     """Returns the error of a call."""
-    with pytest.raises(LanceNamespaceError) as raised:
-        await call
+    raised = await catch(err.LanceNamespaceError, call)
     return raised.value
 
 
@@ -74,7 +73,7 @@ async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: s
         ns.register_table({"id": ["s", "t"], "location": location, "mode": "Overwrite"}),
         ns.declare_table({"id": ["s", "t"], "location": location}),
     ):
-        assert isinstance(await refusal(call), InvalidInputError)
+        assert isinstance(await refusal(call), err.InvalidInputError)
     assert not await ns.exists(["s", "t"]) and (await ns.list_namespaces({"id": []})).namespaces == ["s"]
 
 
@@ -88,14 +87,14 @@ async def test_a_bad_entry_is_reported_and_never_deleted(ns: AsyncNamespace, roo
     alone = await refusal(ns.describe_table({"id": ["s", "bad"]}))
     bulk = (await ns.describe_tables([["s", name] for name in ("a", "b", "bad")])).errors[TableId(["s", "bad"])]
     assert type(alone) is type(bulk) and str(alone) == str(bulk)
-    assert isinstance(alone, InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
+    assert isinstance(alone, err.InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
     assert "deregister it" in str(alone) and repr(location) in str(alone)
     for call in (
         ns.drop_table({"id": ["s", "bad"]}),
         ns.delete_from_table({"id": ["s", "bad"], "predicate": "true"}),
         ns.write(["s", "bad"], DATA, mode="overwrite"),
     ):
-        assert isinstance(await refusal(call), InvalidTableStateError)
+        assert isinstance(await refusal(call), err.InvalidTableStateError)
     assert lance.dataset(outside).to_table() == DATA and len((await ns.list_tables({"id": ["s"]})).tables) == 3
     await ns.deregister_table({"id": ["s", "bad"]})
     assert (await ns.list_tables({"id": ["s"]})).tables == ["a", "b"]
@@ -106,13 +105,13 @@ async def test_symbolic_links_that_lead_out_are_not_followed(ns: AsyncNamespace,
     lance.write_dataset(DATA, outside / "t")
     (root / "link").symlink_to(outside)
     (root / "link.lance").symlink_to(outside / "t")
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), InvalidInputError)
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), InvalidInputError)
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), err.InvalidInputError)
+    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), err.InvalidInputError)
     plant(root, "link/t")
     for id in (["s", "bad"], ["link"]):
         for call in (ns.describe_table({"id": id}), ns.drop_table({"id": id}), ns.write(id, DATA, mode="overwrite")):
             error = await refusal(call)
-            assert isinstance(error, InvalidTableStateError) and "symbolic link" in str(error)
+            assert isinstance(error, err.InvalidTableStateError) and "symbolic link" in str(error)
     assert lance.dataset(outside / "t").to_table() == DATA
 
 
@@ -124,13 +123,13 @@ async def test_symbolic_links_inside_are_read_and_not_dropped(ns: AsyncNamespace
         await ns.register_table({"id": ["s", name], "location": location})
         assert (await ns.open(["s", name])).to_table() == DATA
     for name in "tu":
-        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), InvalidTableStateError)
+        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), err.InvalidTableStateError)
     for location in ("manifest", "manifest/data"):
         error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, InvalidInputError) and "the catalog's own table" in str(error)
+        assert isinstance(error, err.InvalidInputError) and "the catalog's own table" in str(error)
     for location in ("folder/t/data", "link/t/data/x", "link/t/_versions"):
         error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, InvalidInputError) and "overlaps with" in str(error)
+        assert isinstance(error, err.InvalidInputError) and "overlaps with" in str(error)
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
     assert not (root / "folder" / "t").exists()
@@ -144,10 +143,14 @@ async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNames
             ns.declare_table({"id": ["s", "t"], "location": location}),
         ):
             error = await refusal(call)
-            assert isinstance(error, InvalidInputError) and "among the files of the table at 'r.lance'" in str(error)
+            assert isinstance(error, err.InvalidInputError) and "among the files of the table at 'r.lance'" in str(
+                error
+            )
     await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
     error = await refusal(ns.declare_table({"id": ["u"]}))
-    assert isinstance(error, InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(error)
+    assert isinstance(error, err.InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(
+        error
+    )
     await ns.drop_table({"id": ["r"]})
 
 
@@ -160,9 +163,9 @@ async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, ro
     ghost = (await ns.open(["s", "t.lance"])).uri.rpartition("/")[2].removesuffix(".lance")
     for name in ("t", ghost):
         for call in (ns.describe_table({"id": [name]}), ns.drop_table({"id": [name]}), ns.open([name])):
-            assert isinstance(await refusal(call), TableNotFoundError)
-        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), TableNotFoundError)
-    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), TableAlreadyExistsError)
+            assert isinstance(await refusal(call), err.TableNotFoundError)
+        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), err.TableNotFoundError)
+    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), err.TableAlreadyExistsError)
     assert [(await ns.open(["s", name])).to_table() for name in ("t.lance", "u")] == [DATA, DATA]
 
 
@@ -177,7 +180,7 @@ async def refuse_the_location_of_a_table_at_the_root(ns: AsyncNamespace, *locati
             ("register_table", {"id": ["s", "old"], "location": location, "mode": "Overwrite"}),
         ):
             error = await refusal(getattr(ns, operation)(request))
-            assert isinstance(error, InvalidInputError)
+            assert isinstance(error, err.InvalidInputError)
             assert re.search(r"that of the table '\w+' at the root; use that table, or deregister it", str(error))
     assert (await ns.list_tables({"id": []})).tables == ["declared", "t"]
     await ns.deregister_table({"id": ["t"]})
@@ -206,10 +209,10 @@ async def test_one_place_of_two_tables_is_not_deleted(ns: AsyncNamespace) -> Non
     location = (await ns.write(["s", "t"], DATA)).uri
     await ns.register_table({"id": ["s", "u"], "location": location})
     for id, other in (("t", "u"), ("u", "t")):
-        with pytest.raises(InvalidTableStateError, match=rf"also belong to s\${other}, .*deregister one"):
+        with pytest.raises(err.InvalidTableStateError, match=rf"also belong to s\${other}, .*deregister one"):
             await ns.drop_table({"id": ["s", id]})
     for inner in ("data", "data/x", "_versions", "_indices/x"):
-        with pytest.raises(InvalidInputError, match="overlaps with"):
+        with pytest.raises(err.InvalidInputError, match="overlaps with"):
             await ns.register_table({"id": ["s", "v"], "location": f"{location}/{inner}"})
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
@@ -255,7 +258,7 @@ async def test_the_rules_hold_on_an_object_store() -> None:
             await ns.create_namespace({"id": ["s"]})
             for location in ("__manifest", ".", "../t", "%2e%2e/t", "s3://lake/other/t", "s3://lake/a b", "/t"):
                 error = await refusal(ns.register_table({"id": ["s", "t"], "location": location}))
-                assert isinstance(error, InvalidInputError)
+                assert isinstance(error, err.InvalidInputError)
             response = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
             assert response.location == "s3://lake/a%20b/x/t"
             bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
@@ -267,13 +270,13 @@ async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root
         for location in ("__manifest", "./__manifest", "../outside", "."):
             for operation in ("register", "declare"):
                 answer = await ask(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
-                assert (answer.status, answer.code) == (400, InvalidInputError.code)
+                assert (answer.status, answer.code) == (400, err.InvalidInputError.code)
     assert (await ns.list_tables({"id": ["s"]})).tables == [] and (root / "__manifest").exists()
 
 
 async def test_memory_is_shared_or_refused() -> None:
     for root in ("memory://", "memory://lake", "MEMORY://lake"):
-        with pytest.raises(InvalidInputError, match=r"is lost after each call; use shared-memory://lake"):
+        with pytest.raises(err.InvalidInputError, match=r"is lost after each call; use shared-memory://lake"):
             AsyncNamespace.connect("dir", {"root": root})
     properties = {"root": "shared-memory://test-directory-places"}
     async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as other:
@@ -296,7 +299,7 @@ def test_credentials_in_a_root_are_not_shown() -> None:
         ns = AsyncNamespace.connect("dir", {"root": root})
         assert masked_uri(root) == visible and DirSettings.parse({"root": root}).identity() == visible
         assert visible in ns.namespace_id() and "sesame" not in repr(ns) + ns.namespace_id()
-    with pytest.raises(InvalidInputError) as raised:
+    with pytest.raises(err.InvalidInputError) as raised:
         AsyncNamespace.connect("dir", {"root": "az://container/lake?sig=sesame"})
     assert "sesame" not in str(raised.value)
 
@@ -346,7 +349,7 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
             _, outcomes = await asyncio.to_thread(run_script, UNREADABLE, str(root), str(other))
         finally:
             os.chmod(root / folder, 0o755)
-        assert outcomes == [PermissionDeniedError.__name__] * 7
+        assert outcomes == [err.PermissionDeniedError.__name__] * 7
 
 
 @pytest.mark.parametrize("files", [[], [".lance-reserved#1"]], ids=["nothing", "begun"])
@@ -358,3 +361,108 @@ async def test_what_a_killed_declaration_leaves_at_the_root_is_no_table(tmp_path
         assert not (await ns.list_tables({"id": []})).tables and not await ns.exists(["t"])
         await ns.declare_table({"id": ["t"]})
         assert (await ns.list_tables({"id": []})).tables == ["t"]
+
+
+DATA = pa.table({"id": [1]})
+SIZE = DirectoryBackend.capabilities.declare_batch
+
+
+def requests(*names: str) -> list[RegisterTableRequest]:
+    return [RegisterTableRequest(id=["n", name], location=f"data/{name}") for name in names]
+
+
+def version(root: Path) -> int:
+    return lance.dataset(root / "__manifest").version
+
+
+async def test_a_batch_is_one_commit(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        before = version(tmp_path)
+        (await ns.register_tables(requests(*(f"t{number}" for number in range(SIZE + 1))))).raise_for_errors()
+        assert version(tmp_path) == before + 2
+        assert len((await ns.list_tables({"id": ["n"]})).tables) == SIZE + 1
+
+
+async def test_tables_at_the_root_are_folders(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        root = [RegisterTableRequest(id=["a"], location="a.lance"), RegisterTableRequest(id=["b"], location="c.lance")]
+        result = await ns.register_tables([*root, *requests("t")])
+        assert sorted(map(str, result.tables)) == ["a", "n$t"]
+        assert "at the root its location must be" in str(result.errors[next(iter(result.errors))])
+
+
+async def test_overlaps_within_a_batch_are_refused(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        await ns.register_table(requests("old")[0])
+        tables = {"x": "data/old/data/x", "a": "a/data/b", "outer": "a", "between": "a/data", "beside": "a/other"}
+        result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in tables.items())
+        assert [id.name for id in result.tables] == ["a", "between", "beside"]
+        assert {id.name: str(error).split(";")[0] for id, error in result.errors.items()} == {
+            "x": "Invalid input: n$x (declare_table: the location 'data/old/data/x' overlaps with 'data/old', the "
+            "location of n$old",
+            "outer": "Invalid input: n$outer (declare_table: the location 'a' overlaps with 'a/data/b', the location "
+            "of n$a",
+        }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
+    """A location is refused if and only if it is inside the files of a table, or contains them."""
+    random_ = random.Random(seed)
+    names = ["a", "data", "_versions", "data-x", "data.b", "tree"]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    paths = [
+        "/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randint(0, 3))) for _ in "x" * 9
+    ]
+    places = TableLocations(str(tmp_path))
+    directory = Directory(str(tmp_path), None)
+    put = [ManifestEntry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]
+    directory.change(lambda entries: ManifestChange(put=put))
+    overlaps = Overlaps(directory.entries(), places, Dropping(directory, places), places.read_names())
+    existing = [path.replace("link", "a") for path in paths]
+    for path in {"/".join(it) for k in (1, 2, 3) for it in itertools.product(["a", "link"], *[names] * (k - 1))}:
+        real = path.replace("link", "a")
+        expected = any(is_file_of(real, other) or is_file_of(other, real) for other in existing)
+        try:
+            overlaps.check(path)
+        except err.InvalidInputError:
+            assert expected, path
+        else:
+            assert not expected, path
+
+
+async def test_locations_of_tables_at_the_root_are_refused(tmp_path: Path) -> None:
+    lance.write_dataset(DATA, tmp_path / "t.lance")
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        locations = {"a": "t.lance", "b": "free.lance"}
+        result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in locations.items())
+        assert [id.name for id in result.tables] == ["b"]
+        (error,) = result.errors.values()
+        assert isinstance(error, err.InvalidInputError) and "of the table 't' at the root" in str(error)
+
+
+KILLED_BATCH = """
+import asyncio, os, signal, sys
+from lance_ns_async import AsyncNamespace
+def kill(finished, total):
+    os.kill(os.getpid(), signal.SIGKILL)
+async def main(root, tables):
+    async with AsyncNamespace.connect("dir", {"root": root}) as ns:
+        requests = [{"id": ["n", f"t{i}"], "location": f"data/t{i}"} for i in range(tables)]
+        await ns.register_tables(requests, progress=kill)
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+async def test_a_killed_process_leaves_whole_batches(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        await ns.create_namespace({"id": ["n"]})
+        assert run_script(KILLED_BATCH, str(tmp_path), str(2 * SIZE)) == (-signal.SIGKILL, [])
+        assert len((await ns.list_tables({"id": ["n"]})).tables) == SIZE
+        result = await ns.register_tables(requests(*(f"t{number}" for number in range(2 * SIZE))))
+        assert len(result.tables) == len(result.errors) == SIZE

@@ -8,13 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
 
 from lance_ns_async.backends.directory.transport import LANCE_ERRORS, LanceTransport
 from lance_ns_async.calls.caller import Caller
@@ -24,6 +19,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.model import TableId
 from lance_ns_async.storage.process_end import check_given_up
 from tests.fakes.clock import idle, run_past
+from tests.support.errors import catch
 
 T = TypeVar("T")
 TABLE = TableId(["db", "t"])
@@ -93,8 +89,7 @@ async def test_a_call_given_up_frees_its_slot_although_its_thread_goes_on() -> N
     gate = Gate()
     policy = Policy(max_in_flight=1, max_retries=0, attempt_timeout=30)
     async with lance(policy) as at:
-        with pytest.raises(ServiceUnavailableError, match="no answer within 30 s"):
-            await run_past(at.call(gate), gate.reached(1), 30)
+        await catch(err.ServiceUnavailableError, run_past(at.call(gate), gate.reached(1), 30), "no answer within 30 s")
         assert await at.call(lambda: "next") == "next"
         gate.open()
     assert [call.outcome for call in at.calls] == ["timeout", "ok"]
@@ -152,7 +147,7 @@ async def test_a_write_waits_for_others_no_longer_than_it_has_time() -> None:
         await gate.reached(1)
         with (
             deadline(20),
-            pytest.raises(ServiceUnavailableError, match="the operation's time ended while other calls wrote"),
+            pytest.raises(err.ServiceUnavailableError, match="the operation's time ended while other calls wrote"),
         ):
             await run_past(at.call(lambda: written.append("late"), safe=False), idle(), 20)
         gate.open()
@@ -178,7 +173,7 @@ async def test_a_write_that_is_cancelled_lets_the_next_one_write() -> None:
 
 @pytest.mark.parametrize("safe", [True, False])
 async def test_a_commit_that_lost_a_race_is_made_again(safe: bool) -> None:
-    errors: list[Exception] = [ConcurrentModificationError("conflict")] * 2
+    errors: list[Exception] = [err.ConcurrentModificationError("conflict")] * 2
 
     def work() -> str:
         if errors:
@@ -193,9 +188,9 @@ async def test_a_commit_that_lost_a_race_is_made_again(safe: bool) -> None:
 @pytest.mark.parametrize(
     ("error", "cls", "sent"),
     [
-        (TableNotFoundError("gone"), TableNotFoundError, 1),
-        (OSError("disk full"), InternalError, 1),
-        (OSError("error sending request for url"), ServiceUnavailableError, 4),
+        (err.TableNotFoundError("gone"), err.TableNotFoundError, 1),
+        (OSError("disk full"), err.InternalError, 1),
+        (OSError("error sending request for url"), err.ServiceUnavailableError, 4),
     ],
 )
 async def test_only_what_may_pass_is_read_again(error: Exception, cls: type[Exception], sent: int) -> None:
@@ -203,9 +198,7 @@ async def test_only_what_may_pass_is_read_again(error: Exception, cls: type[Exce
         raise error
 
     async with lance() as at:
-        with pytest.raises(cls):
-            await at.call(work)
+        await catch(cls, at.call(work))
         assert len(at.calls) == sent
-        with pytest.raises(cls):
-            await at.call(work, safe=False)
+        await catch(cls, at.call(work, safe=False))
         assert len(at.calls) == sent + 1

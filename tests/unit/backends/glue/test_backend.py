@@ -1,34 +1,27 @@
-"""Tables of AWS Glue: requests, recognition of Lance tables, locations, and lost responses."""
+"""Tables of AWS Glue: requests, recognition of Lance tables, locations; many by patterns, pages or singly."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async.backends.glue.backend import expressions
+from lance_ns_async.calls.observers import Call
 from lance_ns_async.errors import NotALanceTableError
+from lance_ns_async.model import NamespaceId
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Script, http
-from tests.support.glue import connected, declared, described
-
-LOST = {"max_retries": "1"}
+from tests.support.errors import catch
+from tests.support.glue import connected, declared, described, opened
+from tests.support.lake import ROWS
 
 
 @pytest.fixture
@@ -38,10 +31,9 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
-        result = await described(ns, "db", "t")
+async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue, ns: AsyncNamespace) -> None:
+    answer = await declared(ns, "db", "T", location="s3://Bucket/T/", properties={"Owner": "me"})
+    result = await described(ns, "db", "t")
     stored = server.table("", "db", "t")
     kept = {"Owner": "me", "managed_by": "storage", "table_type": "lance"}
     # The identity of the registration, which responses do not contain.
@@ -60,20 +52,16 @@ async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue) ->
         (None, "s3://root/", "s3://root/other/t~2F1"),
     ],
 )
-async def test_a_table_goes_where_its_database_or_the_properties_say(
-    server: FakeGlue, uri: str | None, root: str | None, location: str
-) -> None:
+async def test_default_location(server: FakeGlue, uri: str | None, root: str | None, location: str) -> None:
     server.add_database("", "other", location=uri)
     async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
         assert (await declared(ns, "Other", "T/1")).location == location
 
 
-async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
-            await declared(ns, "db", "t")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
-            await declared(ns, "none", "t")
+async def test_without_any_place_a_location_is_requested(server: FakeGlue, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.InvalidInputError, match=r"table db\$t: .* give a location, or set the property root"):
+        await declared(ns, "db", "t")
+    await catch(err.NamespaceNotFoundError, declared(ns, "none", "t"), r"^Namespace not found: none ")
     assert "CreateTable" not in server.calls
 
 
@@ -91,27 +79,25 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue) -> No
         ("t", {"location": "s3://b/\x00"}, "has a control character"),
     ],
 )
-async def test_a_declaration_glue_refuses_for_ever_is_refused_before_any_call(
-    server: FakeGlue, name: str, fields: dict[str, object], text: str
+async def test_invalid_declaration(
+    server: FakeGlue, ns: AsyncNamespace, name: str, fields: dict[str, object], text: str
 ) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=text):
-            await ns.declare_table(DeclareTableRequest(id=["db", name], **{"location": "s3://b/t", **fields}))
-        with pytest.raises(InvalidInputError, match=text):
-            request = RegisterTableRequest(id=["db", name], mode="Overwrite", **{"location": "s3://b/t", **fields})
-            await ns.register_table(request)
+    with pytest.raises(err.InvalidInputError, match=text):
+        await ns.declare_table({"id": ["db", name], **{"location": "s3://b/t", **fields}})
+    with pytest.raises(err.InvalidInputError, match=text):
+        request = {"id": ["db", name], "mode": "Overwrite", **{"location": "s3://b/t", **fields}}
+        await ns.register_table(request)
     assert server.calls == []
 
 
 @pytest.mark.parametrize(("kind", "form"), [("lance", "EXTERNAL_TABLE"), ("LANCE", None), ("Lance", "external_table")])
-async def test_lance_is_spelled_in_any_case(server: FakeGlue, kind: str, form: str | None) -> None:
+async def test_lance_is_spelled_in_any_case(server: FakeGlue, ns: AsyncNamespace, kind: str, form: str | None) -> None:
     server.add_table("", "db", "t", parameters={"table_type": kind}, table_type=form)
-    async with connected(server) as ns:
-        assert (await described(ns, "DB", "T")).location == "s3://bucket/db/t.lance"
-        assert (await ns.list_tables(ListTablesRequest(id=["Db"]))).tables == ["t"]
+    assert (await described(ns, "DB", "T")).location == "s3://bucket/db/t.lance"
+    assert (await ns.list_tables(["Db"])).tables == ["t"]
 
 
-async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) -> None:
+async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue, ns: AsyncNamespace) -> None:
     target = {"CatalogId": server.account, "DatabaseName": "far", "Name": "away"}
     server.add_table("", "db", "iceberg", parameters={"table_type": "ICEBERG"})
     server.add_table("", "db", "untold", parameters=None)
@@ -126,12 +112,10 @@ async def test_what_is_not_lance_is_reported_and_not_listed(server: FakeGlue) ->
         "nowhere": "it has no Location",
         "link": r"it is a resource link; use its target, far\$away",
     }
-    async with connected(server) as ns:
-        for name, reason in reasons.items():
-            with pytest.raises(NotALanceTableError, match=f"{name} is no Lance table: {reason}"):
-                await described(ns, "db", name)
-        assert (await ns.list_tables(ListTablesRequest(id=["db"]))).tables == ["t"]
-        result = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
+    for name, reason in reasons.items():
+        await catch(NotALanceTableError, described(ns, "db", name), f"{name} is no Lance table: {reason}")
+    assert (await ns.list_tables(["db"])).tables == ["t"]
+    result = await ns.describe_tables([["db", name] for name in (*reasons, "t", "u", "v")])
     assert {id.name for id in result.tables} == {"t"}
     assert {id.name for id, e in result.errors.items() if isinstance(e, NotALanceTableError)} == set(reasons)
 
@@ -149,28 +133,22 @@ async def test_storage_options_are_the_configured_ones_over_the_table_s(server: 
     assert [table.storage_options for table in result.tables.values()] == [expected] * 12
 
 
-async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue) -> None:
+async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_table("", "db", "t")
-    async with connected(server) as ns:
-        assert (await described(ns, "db", "t")).storage_options is None
+    assert (await described(ns, "db", "t")).storage_options is None
 
 
-async def test_a_missing_database_is_no_missing_table(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
-            await described(ns, "db", "none")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
-            await described(ns, "none", "t")
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
-            await ns.deregister_table(DeregisterTableRequest(id=["none", "t"]))
+async def test_a_missing_database_is_no_missing_table(server: FakeGlue, ns: AsyncNamespace) -> None:
+    await catch(err.TableNotFoundError, described(ns, "db", "none"), r"^Table not found: db\$none ")
+    await catch(err.NamespaceNotFoundError, described(ns, "none", "t"), r"^Namespace not found: none \(describe_table")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
+        await ns.deregister_table(["none", "t"])
     assert server.calls == ["GetTable", "GetDatabase"] * 3
 
 
-async def test_a_missing_table_is_missing_though_its_database_may_not_be_seen(server: FakeGlue) -> None:
+async def test_missing_table_in_a_denied_database(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.deny("GetDatabase")
-    async with connected(server) as ns:
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$none "):
-            await described(ns, "db", "none")
+    await catch(err.TableNotFoundError, described(ns, "db", "none"), r"^Table not found: db\$none ")
 
 
 async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing() -> None:
@@ -178,77 +156,228 @@ async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing
     async with Script(http(body='{"TableList": []}'), gone) as server:
         properties = {"endpoint": server.url, "region": "us-east-1", "access_key_id": "a", "secret_access_key": "s"}
         async with AsyncNamespace.connect("glue", {**properties, "catalogs": "off"}) as ns:
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: db "):
-                await ns.list_tables(ListTablesRequest(id=["db"]))
+            await catch(err.NamespaceNotFoundError, ns.list_tables(["db"]), r"^Namespace not found: db ")
 
 
 async def test_concurrent_misses_share_one_database_call(server: FakeGlue) -> None:
     server.delay(0.01)
     async with connected(server, bulk_strategy="get") as ns:
         result = await ns.describe_tables([["db", f"none{i}"] for i in range(32)])
-    assert len(result.errors) == 32 and all(isinstance(e, TableNotFoundError) for e in result.errors.values())
+    assert len(result.errors) == 32 and all(isinstance(e, err.TableNotFoundError) for e in result.errors.values())
     assert server.calls.count("GetTable") == 32 and server.calls.count("GetDatabase") < 16
 
 
-async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue) -> None:
+async def test_a_denied_table_is_denied_and_spoils_no_other(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.add_tables("", "db", ["t", "u"])
     server.fail("AccessDeniedException", operation="GetTable", message="Insufficient Lake Formation permission(s)")
-    async with connected(server) as ns:
-        result = await ns.describe_tables([["db", "t"], ["db", "u"]])
-        assert len(result.tables) == 1
-        [error] = result.errors.values()
-        assert isinstance(error, PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
-        server.deny("GetTables")
-        with pytest.raises(PermissionDeniedError, match=r"^Permission denied: db "):
-            await ns.list_tables(ListTablesRequest(id=["db"]))
+    result = await ns.describe_tables([["db", "t"], ["db", "u"]])
+    assert len(result.tables) == 1
+    [error] = result.errors.values()
+    assert isinstance(error, err.PermissionDeniedError) and "Insufficient Lake Formation" in str(error)
+    server.deny("GetTables")
+    await catch(err.PermissionDeniedError, ns.list_tables(["db"]), r"^Permission denied: db ")
 
 
-async def test_a_declare_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
-    server.cut("CreateTable", when="after")
-    async with connected(server, **LOST) as ns:
-        answer = await declared(ns, "db", "t", location="s3://b/t", properties={"k": "v"})
-        result = await described(ns, "db", "t")
-    assert (answer.location, answer.properties) == (result.location, result.properties)
-    assert server.calls == ["CreateTable", "GetTable", "GetTable"]
-
-
-async def test_a_declare_that_was_lost_and_did_nothing_is_reported_unchanged(server: FakeGlue) -> None:
-    server.fail("InternalServiceException", status=500, operation="CreateTable", times=None)
-    async with connected(server, **LOST) as ns:
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await declared(ns, "db", "t", location="s3://b/t")
-    assert server.calls.count("CreateTable") == 1
-
-
-async def test_a_declare_that_another_was_before_fails_though_its_answer_is_lost(server: FakeGlue) -> None:
-    server.add_table("", "db", "t", location="s3://b/of-another")
-    server.cut("CreateTable", when="after")
-    async with connected(server, **LOST) as ns:
-        with pytest.raises(TableAlreadyExistsError, match="created by another"):
-            await declared(ns, "db", "t", location="s3://b/t")
-
-
-async def test_a_delete_whose_answer_is_lost_is_looked_up(server: FakeGlue) -> None:
-    server.add_tables("", "db", ["t", "u"])
-    server.cut("DeleteTable", when="after")
-    async with connected(server) as ns:
-        await ns.deregister_table(DeregisterTableRequest(id=["db", "t"]))
-        server.cut("DeleteTable", when="before")
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.deregister_table(DeregisterTableRequest(id=["db", "u"]))
-        assert not await ns.exists(TableId(["db", "t"])) and await ns.exists(TableId(["db", "u"]))
-    assert server.calls.count("DeleteTable") == 2
-
-
-async def test_the_error_of_a_rename_names_a_way(server: FakeGlue) -> None:
-    server.add_table("", "db", "t")
-    async with connected(server) as ns:
-        with pytest.raises(UnsupportedOperationError, match=r"register db\$u at the same location, then deregister"):
-            await ns.rename_table(RenameTableRequest(id=["db", "t"], new_table_name="u"))
-
-
-async def test_simultaneous_declares_of_one_name_in_any_case_have_one_winner(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+async def test_concurrent_declares_in_any_case_have_one_winner(server: FakeGlue, ns: AsyncNamespace) -> None:
+    calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(outcome).__name__ for outcome in outcomes].count("TableAlreadyExistsError") == 3
+
+
+NAMES = [f"table_{i:04}" for i in range(2000)]
+OTHERS = [f"other_{i:04}" for i in range(500)]
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[FakeGlue]:
+    """2,000 Lance tables among 2,500."""
+    with FakeGlue() as many:
+        many.add_database("", "db")
+        many.add_tables("", "db", NAMES)
+        many.add_tables("", "db", OTHERS, parameters={"table_type": "ICEBERG"})
+        yield many
+
+
+@pytest.fixture
+def many(full: FakeGlue) -> FakeGlue:
+    full.heal()
+    full.clear()
+    full.switch(ignore_expression=False, fnmatch_expression=False, short_pages=False)
+    return full
+
+
+@pytest.fixture
+async def lake(many: FakeGlue) -> AsyncIterator[AsyncNamespace]:
+    async with connected(many) as ns:
+        yield ns
+
+
+async def resolved(ns: AsyncNamespace, names: Sequence[str]) -> None:
+    """Describes the tables, which must all be at their locations."""
+    result = (await ns.describe_tables([["db", name] for name in names])).raise_for_errors()
+    assert {id.name: table.location for id, table in result.tables.items()} == {
+        name: f"s3://bucket/db/{name.lower()}.lance" for name in names
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategy", "count", "calls"),
+    [
+        ("auto", 7, {"GetTable": 7}),
+        ("auto", 8, {"GetTables": 1}),
+        ("auto", 100, {"GetTables": 1}),
+        ("auto", 500, {"GetTables": 5}),
+        ("auto", 2000, {"GetTables": 20}),
+        ("get", 100, {"GetTable": 100}),
+        ("list", 8, {"GetTable": 8}),
+        ("list", 2000, {"GetTables": 20}),
+    ],
+)
+async def test_cost_of_a_strategy(many: FakeGlue, strategy: str, count: int, calls: dict[str, int]) -> None:
+    # The other five hundred come after the Lance tables in the listing.
+    async with connected(many, bulk_strategy=strategy) as ns:
+        await resolved(ns, NAMES[:count])
+    assert {operation: many.calls.count(operation) for operation in set(many.calls)} == calls
+
+
+@pytest.mark.parametrize("strategy", ["auto", "get", "list"])
+async def test_listing_reads_every_page_once(many: FakeGlue, strategy: str) -> None:
+    async with connected(many, bulk_strategy=strategy) as ns:
+        page = await ns.list_tables(["db"])
+        assert page.tables == NAMES and many.calls == ["GetTables"] * 25
+        first = await ns.list_tables(["db"], limit=3)
+        second = await ns.list_tables(["db"], limit=3, page_token=first.page_token)
+    assert [*first.tables, *second.tables] == NAMES[:6]
+
+
+async def test_pages_that_are_short_or_empty_are_not_the_last(many: FakeGlue, lake: AsyncNamespace) -> None:
+    many.switch(short_pages=True)
+    await resolved(lake, NAMES[:20])
+    assert (await lake.list_tables(["db"])).tables == NAMES
+
+
+async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(many: FakeGlue, lake: AsyncNamespace) -> None:
+    names = [f"{i:03}{'x' * 250}" for i in range(40)]
+    many.add_database("", "long")
+    many.add_tables("", "long", names)
+    many.delay(0.02)
+    result = (await lake.describe_tables([["long", name] for name in names])).raise_for_errors()
+    assert len(result) == 40 and many.calls == ["GetTables"] * 5 and many.most_in_flight == 5
+    assert all(len(call.parameters["Expression"]) <= 2048 for call in many.requests)
+
+
+async def test_names_are_returned_as_requested(many: FakeGlue, lake: AsyncNamespace) -> None:
+    names = [f"Table_{i:04}" for i in range(8)] + ["TABLE_0000", "table_0000"]
+    await resolved(lake, names)
+    assert many.calls == ["GetTables"]
+
+
+async def test_odd_names_are_described_individually(many: FakeGlue, lake: AsyncNamespace) -> None:
+    odd = ["a.b", "a*b", "a|b", "[a]", "a?", "é é"]
+    many.add_database("", "odd")
+    many.add_tables("", "odd", [*odd, "acb", "ab", *NAMES[:8]])
+    result = (await lake.describe_tables([["odd", name] for name in (*odd, *NAMES[:8])])).raise_for_errors()
+    assert set(result.tables) == {TableId(["odd", name]) for name in (*odd, *NAMES[:8])}
+    assert many.calls.count("GetTables") == 1 and many.calls.count("GetTable") == 5
+
+
+async def test_each_miss_is_confirmed_by_its_own_name(many: FakeGlue, lake: AsyncNamespace) -> None:
+    missing = [f"none{i}" for i in range(3)]
+    result = await lake.describe_tables([["db", name] for name in (*NAMES[:20], *missing)])
+    assert len(result.tables) == 20 and {id.name for id in result.errors} == set(missing)
+    assert all(isinstance(e, err.TableNotFoundError) for e in result.errors.values())
+    assert many.calls.count("GetTable") == 3
+    gone = await lake.describe_tables([["gone", name] for name in NAMES[:20]])
+    assert {type(e) for e in gone.errors.values()} == {err.NamespaceNotFoundError}
+    assert many.calls.count("GetTable") == 3, "a missing database is missing for all its tables"
+    many.clear()
+    await resolved(lake, NAMES[:20])
+    assert many.calls == ["GetTables"], "patterns are still trusted"
+
+
+@pytest.mark.parametrize("quirk", ["ignore_expression", "fnmatch_expression"])
+async def test_server_without_patterns(many: FakeGlue, lake: AsyncNamespace, quirk: str) -> None:
+    many.switch(**{quirk: True})
+    async with opened(many) as backend:
+        parent = NamespaceId(["db"])
+        given_up = backend.capabilities_now.describe_batch
+        first = await backend.describe_tables(parent, NAMES[-20:])
+        for name in NAMES[-20:]:
+            if name not in first:
+                assert (await backend.describe_table(parent.table(name))).id.name == name
+        assert given_up == 100 and backend.capabilities_now.describe_batch == 0
+        assert backend.capabilities.listing_has_locations
+        assert backend.capabilities.describe_batch == 100 and backend.server.traits.batches is False
+    assert many.calls.count("GetTables") <= 2
+    await resolved(lake, NAMES[-100:])
+    many.clear()
+    await resolved(lake, NAMES[:100])
+    assert not [call for call in many.requests if "Expression" in call.parameters]
+
+
+async def test_what_was_made_since_a_pattern_missed_it_alone_proves_nothing(many: FakeGlue) -> None:
+    many.add_database("", "growing")
+    many.add_tables("", "growing", NAMES[:8])
+    async with opened(many) as backend:
+        parent = NamespaceId(["growing"])
+        assert len(await backend.describe_tables(parent, [*NAMES[:8], "late"])) == 8
+        many.add_table("", "growing", "late")
+        await backend.describe_table(parent.table("late"))
+        assert backend.capabilities_now.describe_batch == 100
+
+
+async def test_the_prefix_patterns_of_moto_find_only_the_requested_tables() -> None:
+    with FakeGlue(stock=True) as many:
+        async with connected(many, root="s3://bucket") as ns:
+            await ns.create_namespace({"id": ["db"]})
+            for i in range(30):
+                await ns.declare_table({"id": ["db", f"t{i}"]})
+            result = (await ns.describe_tables([["db", f"t{i}"] for i in range(10)])).raise_for_errors()
+        assert many.calls.count("GetTables") == 1
+    assert {id.name for id in result.tables} == {f"t{i}" for i in range(10)}
+
+
+async def test_every_table_is_resolved_though_a_third_of_the_calls_are_throttled(many: FakeGlue) -> None:
+    many.fail("ThrottlingException", times=None, every=3)
+    async with connected(many, max_retries="8") as ns:
+        await resolved(ns, NAMES)
+        assert 20 <= len(many.calls) <= 40
+        many.clear()
+        await resolved(ns, NAMES[:7])
+    async with connected(many, max_retries="8", bulk_strategy="get") as ns:
+        await resolved(ns, NAMES[:200])
+
+
+async def test_tables_of_many_databases_are_described_side_by_side(many: FakeGlue, lake: AsyncNamespace) -> None:
+    for i in range(4):
+        many.add_database("", f"db{i}")
+        many.add_tables("", f"db{i}", NAMES[:10])
+    ids = [TableId([f"db{i}", name]) for i in range(4) for name in NAMES[:10]]
+    result = (await lake.describe_tables(ids)).raise_for_errors()
+    assert set(result.tables) == set(ids) and many.calls == ["GetTables"] * 4
+
+
+@given(st.lists(st.text("ab-_ 0é", min_size=1, max_size=255), unique=True, max_size=60))
+def test_patterns_mean_each_name_once_and_no_other(names: list[str]) -> None:
+    lowered = [name.lower() for name in names]
+    parts = list(expressions(lowered))
+    assert [name for _, part in parts for name in part] == lowered
+    for expression, part in parts:
+        assert len(expression) <= 2048 and part
+        assert [name for name in lowered if re.fullmatch(expression, name)] == part
+
+
+async def test_tables_are_described_together_where_no_credentials_come_with_them(tmp_path: Path) -> None:
+    ids = [["n", name] for name in "abcdefgh"]
+    with FakeGlue() as many:
+        async with connected(many, root=tmp_path.as_uri()) as ns:
+            await ns.create_namespace(["n"])
+            for id in ids:
+                await ns.write(id, ROWS)
+            calls: list[Call] = []
+            steps: list[tuple[int, int]] = []
+            with ns.observe(calls.append):
+                opened = await ns.open_many([*ids, ["n", "none"]], progress=lambda *step: steps.append(step))
+        assert calls[0].operation == "describe_tables" and {str(call.subject) for call in calls[1:]} == {"n", "n$none"}
+        assert [list(id) for id in opened.tables] == ids and steps[-1] == (9, 9)
+        assert [type(error) for error in opened.errors.values()] == [err.TableNotFoundError]

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import time
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest, DescribeTableRequest, DescribeTableResponse
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.glue import FakeGlue
+from tests.support.errors import catch
 from tests.support.glue import connected
 
 VEND = "GetTemporaryGlueTableCredentials"
@@ -32,7 +26,7 @@ def server(shared: FakeGlue) -> FakeGlue:
 
 
 async def described(ns: AsyncNamespace, *id: str, vend: bool | None = True) -> DescribeTableResponse:
-    return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
+    return await ns.describe_table(list(id), vend_credentials=vend)
 
 
 async def test_a_table_has_the_keys_of_lake_formation(server: FakeGlue) -> None:
@@ -57,23 +51,20 @@ async def test_a_table_has_the_keys_of_lake_formation(server: FakeGlue) -> None:
 
 
 @pytest.mark.parametrize(("vend", "vended"), [(None, True), (True, True), (False, False)])
-async def test_the_property_enables_vending_and_a_request_can_decline(
-    server: FakeGlue, vend: bool | None, vended: bool
-) -> None:
+async def test_property_enables_vending(server: FakeGlue, vend: bool | None, vended: bool) -> None:
     async with connected(server, **server.vending) as ns:
         assert ((await described(ns, "db", "t", vend=vend)).storage_options is not None) is vended
     assert (VEND in server.calls) is vended
 
 
-async def test_without_the_property_lake_formation_is_not_called(server: FakeGlue) -> None:
-    async with connected(server) as ns:
-        assert (await described(ns, "db", "t")).storage_options is None
+async def test_without_the_property_lake_formation_is_not_called(server: FakeGlue, ns: AsyncNamespace) -> None:
+    assert (await described(ns, "db", "t")).storage_options is None
     assert server.calls == ["GetTable"]
 
 
 async def test_a_declaration_returns_credentials(server: FakeGlue) -> None:
     async with connected(server, **server.vending) as ns:
-        answer = await ns.declare_table(DeclareTableRequest(id=["db", "new"], location="s3://bucket/new"))
+        answer = await ns.declare_table(["db", "new"], location="s3://bucket/new")
     assert (answer.storage_options or {})["aws_session_token"] == "lake-token-db/new"
 
 
@@ -122,9 +113,7 @@ async def test_readers_get_keys_for_reading(server: FakeGlue) -> None:
 @pytest.mark.parametrize(
     ("operation", "permissions"), [("read", ["SELECT"]), ("read_write", ["SELECT", "INSERT", "DELETE"])]
 )
-async def test_the_permission_and_the_lifetime_can_be_set(
-    server: FakeGlue, operation: str, permissions: list[str]
-) -> None:
+async def test_permission_and_lifetime(server: FakeGlue, operation: str, permissions: list[str]) -> None:
     properties = {"credentials_operation": operation, "credentials_timeout_sec": "15m"}
     async with connected(server, **server.vending, **properties) as ns:
         await described(ns, "db", "t")
@@ -135,7 +124,7 @@ async def test_the_permission_and_the_lifetime_can_be_set(
 async def test_denied_credentials_are_an_error_with_advice(server: FakeGlue) -> None:
     server.grant("db/t", "DESCRIBE")
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(PermissionDeniedError, match=r"Insufficient Lake Formation permission.*GetDataAccess"):
+        with pytest.raises(err.PermissionDeniedError, match=r"Insufficient Lake Formation permission.*GetDataAccess"):
             await described(ns, "db", "t")
 
 
@@ -148,26 +137,24 @@ async def test_configured_options_are_used_if_credentials_are_denied(server: Fak
 async def test_filters_of_cells_are_denied_without_a_second_call(server: FakeGlue) -> None:
     server.filter_cells("db/t")
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(PermissionDeniedError, match="filters of rows or cells"):
-            await described(ns, "db", "t")
+        await catch(err.PermissionDeniedError, described(ns, "db", "t"), "filters of rows or cells")
     assert server.calls == ["GetTable", VEND]
 
 
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [
-        ("EntityNotFoundException", 400, TableNotFoundError),
-        ("ThrottlingException", 429, ThrottlingError),
-        ("InternalServiceException", 500, ServiceUnavailableError),
-        ("OperationTimeoutException", 400, ServiceUnavailableError),
-        ("ExpiredTokenException", 403, UnauthenticatedError),
+        ("EntityNotFoundException", 400, err.TableNotFoundError),
+        ("ThrottlingException", 429, err.ThrottlingError),
+        ("InternalServiceException", 500, err.ServiceUnavailableError),
+        ("OperationTimeoutException", 400, err.ServiceUnavailableError),
+        ("ExpiredTokenException", 403, err.UnauthenticatedError),
     ],
 )
 async def test_errors_of_lake_formation(server: FakeGlue, code: str, status: int, error: type[Exception]) -> None:
     server.fail(code, status=status, operation=VEND, times=None)
     async with connected(server, **server.vending, max_retries="1") as ns:
-        with pytest.raises(error, match=code):
-            await described(ns, "db", "t")
+        await catch(error, described(ns, "db", "t"), code)
 
 
 async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
@@ -181,8 +168,7 @@ async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
 async def test_an_unreadable_answer_is_an_error_without_secrets(server: FakeGlue) -> None:
     server.html_error(VEND, times=None)
     async with connected(server, **server.vending, max_retries="0") as ns:
-        with pytest.raises(ServiceUnavailableError):
-            await described(ns, "db", "t")
+        await catch(err.ServiceUnavailableError, described(ns, "db", "t"))
 
 
 async def test_in_bulk_each_table_has_its_own_keys_or_error(server: FakeGlue) -> None:
@@ -192,8 +178,8 @@ async def test_in_bulk_each_table_has_its_own_keys_or_error(server: FakeGlue) ->
     tokens = {id.name: (table.storage_options or {})["aws_session_token"] for id, table in result.tables.items()}
     assert tokens == {"t": "lake-token-db/t", "v": "lake-token-db/v"}
     assert {id: type(error) for id, error in result.errors.items()} == {
-        TableId(["db", "u"]): PermissionDeniedError,
-        TableId(["db", "none"]): TableNotFoundError,
+        TableId(["db", "u"]): err.PermissionDeniedError,
+        TableId(["db", "none"]): err.TableNotFoundError,
     }
 
 
@@ -214,12 +200,6 @@ async def test_the_role_of_the_catalog_requests_the_keys(server: FakeGlue) -> No
 async def test_names_that_a_resource_name_cannot_hold_are_refused(server: FakeGlue, name: str) -> None:
     server.add_table("", "db", name)
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(InvalidInputError, match="resource name"):
-            await described(ns, "db", name)
+        await catch(err.InvalidInputError, described(ns, "db", name), "resource name")
         assert (await described(ns, "db", name, vend=None)).storage_options is None
     assert VEND not in server.calls
-
-
-def test_properties_of_credentials_need_vending() -> None:
-    with pytest.raises(InvalidInputError, match="credentials_operation: set vend_credentials"):
-        AsyncNamespace.connect("glue", {"credentials_operation": "read"})

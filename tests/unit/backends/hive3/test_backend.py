@@ -1,28 +1,20 @@
-"""Tables of a Hive Metastore: filters, batches, names, locations, and their external type."""
+"""Tables of a Hive Metastore: filters, batches, names and locations; and metastores without catalogs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeregisterTableRequest, RegisterTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
-from lance_ns_async import TableId
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.steps import Step, scheduler
 from tests.fakes.hive3 import LANCE, FakeHive
-from tests.support.hive import connected, declare, describe, rename, tables, written
+from tests.fakes.thrift_wire import Struct
+from tests.support.errors import catch
+from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables, written
+from tests.support.running import running
 
 LISTING = "get_table_names_by_filter"
 BULK = "get_table_objects_by_name_req"
@@ -36,112 +28,101 @@ def server(request: pytest.FixtureRequest) -> Iterator[FakeHive]:
         yield server
 
 
-async def test_a_filter_lists_lance_tables_alone_whatever_the_case(server: FakeHive) -> None:
+async def test_a_filter_lists_lance_tables_alone_whatever_the_case(server: FakeHive, ns: AsyncNamespace) -> None:
     for name, kind in (("a", "lance"), ("b", "LANCE"), ("c", "Lance"), ("d", "iceberg"), ("e", "lancelot")):
         server.add_table("lake", "d", name, parameters={"table_type": kind, "EXTERNAL": "TRUE"})
     server.add_table("lake", "d", "f", parameters={})
-    async with connected(server) as ns:
-        assert await tables(ns, "lake", "d") == ["a", "b", "c"]
+    assert await tables(ns, "lake", "d") == ["a", "b", "c"]
     assert server.calls == [LISTING]
     assert server.requests[0].arguments[1] == "@lake#d"
 
 
-async def test_a_missing_database_is_no_empty_one(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        assert await tables(ns, "lake", "d") == []
-        for missing in (("lake", "none"), ("none", "d")):
-            with pytest.raises(NamespaceNotFoundError, match=rf"^Namespace not found: {missing[0]}\${missing[1]} "):
-                await tables(ns, *missing)
+async def test_a_missing_database_is_no_empty_one(server: FakeHive, ns: AsyncNamespace) -> None:
+    assert await tables(ns, "lake", "d") == []
+    for missing in (("lake", "none"), ("none", "d")):
+        with pytest.raises(err.NamespaceNotFoundError, match=rf"^Namespace not found: {missing[0]}\${missing[1]} "):
+            await tables(ns, *missing)
     assert server.calls == [LISTING, "get_database"] * 3
 
 
 async def test_without_a_filter_all_tables_are_requested_from_then_on() -> None:
-    with FakeHive(filters="refused") as server:
+    async with running(connected, FakeHive(filters="refused")) as (server, ns):
         server.add_catalog("lake")
         server.add_database("lake", "d")
         for i in range(700):
             server.add_table("lake", "d", f"t{i:03}", parameters=LANCE if i % 2 else {})
         expected = [f"t{i:03}" for i in range(700) if i % 2]
-        async with connected(server) as ns:
-            assert await tables(ns, "lake", "d") == expected
-            assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
-            server.clear()
-            assert await tables(ns, "lake", "d") == expected
-            assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
-            with pytest.raises(NamespaceNotFoundError):
-                await tables(ns, "lake", "none")
-
-
-async def test_a_failing_server_is_not_treated_as_one_without_filters(server: FakeHive) -> None:
-    server.add_table("lake", "d", "t")
-    async with connected(server) as ns:
-        server.fail("MetaException", "the database is down", match="get", times=2)
-        with pytest.raises(InternalError, match="the database is down"):
-            await tables(ns, "lake", "d")
+        assert await tables(ns, "lake", "d") == expected
+        assert sorted(server.calls) == sorted([LISTING, "get_all_tables", BULK, BULK, BULK])
         server.clear()
-        assert await tables(ns, "lake", "d") == ["t"] and server.calls == [LISTING]
-        server.fail("InvalidOperationException", "no", match=LISTING)
-        with pytest.raises(InvalidInputError):
-            await tables(ns, "lake", "d")
-        assert "get_all_tables" not in server.calls
+        assert await tables(ns, "lake", "d") == expected
+        assert sorted(server.calls) == sorted(["get_all_tables", BULK, BULK, BULK])
+        await catch(err.NamespaceNotFoundError, tables(ns, "lake", "none"))
 
 
-async def test_many_tables_are_described_a_hundred_at_once(server: FakeHive) -> None:
+async def test_a_failing_server_is_not_treated_as_one_without_filters(server: FakeHive, ns: AsyncNamespace) -> None:
+    server.add_table("lake", "d", "t")
+    server.fail("MetaException", "the database is down", match="get", times=2)
+    await catch(err.InternalError, tables(ns, "lake", "d"), "the database is down")
+    server.clear()
+    assert await tables(ns, "lake", "d") == ["t"] and server.calls == [LISTING]
+    server.fail("InvalidOperationException", "no", match=LISTING)
+    await catch(err.InvalidInputError, tables(ns, "lake", "d"))
+    assert "get_all_tables" not in server.calls
+
+
+async def test_many_tables_are_described_a_hundred_at_once(server: FakeHive, ns: AsyncNamespace) -> None:
     ids = [TableId(["lake", "d", f"t{i:04}"]) for i in range(950)]
     for id in ids:
         server.add_table(*id, parameters={**LANCE, "i": id.name})
-    async with connected(server) as ns:
-        described = (await ns.describe_tables(ids)).raise_for_errors()
+    described = (await ns.describe_tables(ids)).raise_for_errors()
     assert server.calls == [BULK] * 10
     assert {id: (table.properties or {})["i"] for id, table in described.tables.items()} == {id: id.name for id in ids}
     assert all(table.id == id for id, table in described.tables.items())
 
 
-async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive) -> None:
+async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_table("lake", "d", "a")
     server.add_table("lake", "d", "other", parameters={"table_type": "hudi"})
     ids = [TableId(["lake", "d", name]) for name in ("a", "A", "other", "none", "b c")]
     ids += [TableId(["lake", "none", name]) for name in ("x", "y")]
-    async with connected(server) as ns:
-        described = await ns.describe_tables(ids)
+    described = await ns.describe_tables(ids)
     assert {*described.tables} == {*ids[:2]} and all(described.tables[id].id == id for id in ids[:2])
     kinds = {id.name: type(error) for id, error in described.errors.items()}
-    assert issubclass(kinds.pop("other"), InvalidInputError)
+    assert issubclass(kinds.pop("other"), err.InvalidInputError)
     assert kinds == {
-        "none": TableNotFoundError,
-        "b c": TableNotFoundError,
-        "x": NamespaceNotFoundError,
-        "y": NamespaceNotFoundError,
+        "none": err.TableNotFoundError,
+        "b c": err.TableNotFoundError,
+        "x": err.NamespaceNotFoundError,
+        "y": err.NamespaceNotFoundError,
     }
 
 
 async def test_concurrent_misses_share_one_database_call(server: FakeHive) -> None:
     async with connected(server, **{"client.pool-size": "8"}) as ns:
         described = await ns.describe_tables(TableId(["lake", "d", f"none{i}"]) for i in range(32))
-    assert {type(error) for error in described.errors.values()} == {TableNotFoundError}
+    assert {type(error) for error in described.errors.values()} == {err.TableNotFoundError}
     assert server.calls.count("get_table_req") == 32 and server.calls.count("get_database") < 16
 
 
-async def test_a_single_table_costs_one_call_and_another_to_tell_what_is_missing(server: FakeHive) -> None:
+async def test_single_table_costs_one_call(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_table("lake", "d", "t")
-    async with connected(server) as ns:
-        await ns.describe_table(describe("lake", "d", "t"))
-        assert server.calls == ["get_table_req"]
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: lake\$d\$none "):
-            await ns.describe_table(describe("lake", "d", "none"))
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
-            await ns.describe_table(describe("lake", "none", "t"))
-        assert server.calls == ["get_table_req"] + ["get_table_req", "get_database"] * 2
+    await ns.describe_table(describe("lake", "d", "t"))
+    assert server.calls == ["get_table_req"]
+    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: lake\$d\$none "):
+        await ns.describe_table(describe("lake", "d", "none"))
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
+        await ns.describe_table(describe("lake", "none", "t"))
+    assert server.calls == ["get_table_req"] + ["get_table_req", "get_database"] * 2
 
 
 @pytest.mark.parametrize(
     ("location", "shown"),
     [("file:/x/y z", "file:///x/y z"), ("s3://b/x", "s3://b/x"), ("hdfs://n:8020/x", "hdfs://n:8020/x")],
 )
-async def test_locations_are_shown_as_uris(server: FakeHive, location: str, shown: str) -> None:
+async def test_locations_are_shown_as_uris(server: FakeHive, ns: AsyncNamespace, location: str, shown: str) -> None:
     server.add_table("lake", "d", "t", location=location)
-    async with connected(server) as ns:
-        assert (await ns.describe_table(describe("lake", "d", "t"))).location == shown
+    assert (await ns.describe_table(describe("lake", "d", "t"))).location == shown
 
 
 async def test_the_metastores_own_parameters_are_not_shown(server: FakeHive) -> None:
@@ -153,25 +134,23 @@ async def test_the_metastores_own_parameters_are_not_shown(server: FakeHive) -> 
     assert result.storage_options == {"region": "us-west-2"}
 
 
-async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server: FakeHive) -> None:
+async def test_a_table_that_others_made_managed_is_read_and_its_data_left(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_table("lake", "d", "t", parameters={"table_type": "lance"}, table_type="MANAGED_TABLE")
-    async with connected(server) as ns:
-        result = await ns.describe_table(describe("lake", "d", "t"))
-        data = written(result.location)
-        assert await tables(ns, "lake", "d") == ["t"]
-        with pytest.raises(UnsupportedOperationError, match=r"^Not supported: rename_table .* would move its data"):
-            await ns.rename_table(rename("lake", "d", "t", to="u"))
-        await ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"]))
-        assert data.exists() and not await ns.exists(["lake", "d", "t"])
+    result = await ns.describe_table(describe("lake", "d", "t"))
+    data = written(result.location)
+    assert await tables(ns, "lake", "d") == ["t"]
+    with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: rename_table .* would move its data"):
+        await ns.rename_table(rename("lake", "d", "t", to="u"))
+    await ns.deregister_table(["lake", "d", "t"])
+    assert data.exists() and not await ns.exists(["lake", "d", "t"])
     assert "alter_table_with_environment_context" not in server.calls
 
 
-async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        declared = await ns.declare_table(declare("Lake", "D", "T", k="v"))
-        result = await ns.describe_table(describe("lake", "d", "t"))
-        assert declared.location == result.location
-        assert declared.properties == result.properties == {"k": "v", "table_type": "lance", "managed_by": "storage"}
+async def test_what_is_declared_is_external_and_walks_no_directory(server: FakeHive, ns: AsyncNamespace) -> None:
+    declared = await ns.declare_table(declare("Lake", "D", "T", k="v"))
+    result = await ns.describe_table(describe("lake", "d", "t"))
+    assert declared.location == result.location
+    assert declared.properties == result.properties == {"k": "v", "table_type": "lance", "managed_by": "storage"}
     sent = server.requests[0].arguments[1]
     assert server.requests[0].method == "create_table"
     assert (sent[1], sent[2], sent[17], sent[12]) == ("t", "d", "lake", "EXTERNAL_TABLE")
@@ -187,7 +166,7 @@ async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: 
 
 
 @pytest.mark.parametrize("location", [None, "elsewhere/t"])
-async def test_losing_declaration_keeps_the_winners_files(server: FakeHive, location: str | None) -> None:
+async def test_losing_declaration_keeps_files(server: FakeHive, ns: AsyncNamespace, location: str | None) -> None:
     """A metastore deletes the folder that it made for a declaration that loses against another one."""
     root = server.warehouse.parent / "root"
     path = root / (location or "lake/d.db/t")
@@ -198,51 +177,43 @@ async def test_losing_declaration_keeps_the_winners_files(server: FakeHive, loca
         (path / "rows").touch()
 
     server.before_commit(win)
-    async with connected(server) as ns:
-        with pytest.raises(TableAlreadyExistsError):
-            await ns.declare_table(declare("lake", "d", "t", location=None if location is None else path.as_uri()))
+    with pytest.raises(err.TableAlreadyExistsError):
+        await ns.declare_table(declare("lake", "d", "t", location=None if location is None else path.as_uri()))
     assert (path / "rows").exists()
 
 
-async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(NamespaceNotFoundError):
-            await ns.declare_table(declare("lake", "none", "t"))
+async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHive, ns: AsyncNamespace) -> None:
+    await catch(err.NamespaceNotFoundError, ns.declare_table(declare("lake", "none", "t")))
     assert not (server.warehouse.parent / "root").exists()
 
 
-async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive) -> None:
+async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive, ns: AsyncNamespace) -> None:
     base = server.warehouse.parent
-    async with connected(server) as ns:
-        for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
-            declared = await ns.declare_table(declare("lake", "d", name, location=location))
-            assert declared.location == f"file://{base}/x"
-            assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
+    for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+        declared = await ns.declare_table(declare("lake", "d", name, location=location))
+        assert declared.location == f"file://{base}/x"
+        assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
 
 
-async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"its location .* cannot be encoded as UTF-8"):
-            await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
+async def test_a_place_that_is_no_text_is_refused_before_any_call(server: FakeHive, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.InvalidInputError, match=r"its location .* cannot be encoded as UTF-8"):
+        await ns.declare_table(declare("lake", "d", "t", location="/\ud800"))
     assert server.calls == []
 
 
 @pytest.mark.parametrize("location", ["x/y", "./x"])
-async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, location: str) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match="relative"):
-            await ns.declare_table(declare("lake", "d", "t", location=location))
+async def test_a_relative_place_is_refused_before_any_call(server: FakeHive, ns: AsyncNamespace, location: str) -> None:
+    await catch(err.InvalidInputError, ns.declare_table(declare("lake", "d", "t", location=location)), "relative")
     assert server.calls == []
 
 
 @pytest.mark.parametrize(
     "location", ["s3://b//x", "s3://b/x/../y", "/x/./y", "file://host/x", "/x//y/", "file:///x/.", "//x/y", "file:x"]
 )
-async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: FakeHive, location: str) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"two slashes in a row|in its path|the host|not a complete URI"):
-            await ns.declare_table(declare("lake", "d", "t", location=location))
-    with pytest.raises(InvalidInputError, match=r"root: it has '\.\.' in its path"):
+async def test_ambiguous_location_is_refused(server: FakeHive, ns: AsyncNamespace, location: str) -> None:
+    with pytest.raises(err.InvalidInputError, match=r"two slashes in a row|in its path|the host|not a complete URI"):
+        await ns.declare_table(declare("lake", "d", "t", location=location))
+    with pytest.raises(err.InvalidInputError, match=r"root: it has '\.\.' in its path"):
         async with connected(server, root="s3://b/x/../y"):
             pass
     assert server.calls == []
@@ -259,68 +230,58 @@ async def test_a_place_that_the_server_would_keep_as_another_is_refused(server: 
         ({"k": "\ud800"}, "cannot be written as UTF-8"),
     ],
 )
-async def test_what_the_server_would_not_keep_is_refused_before_any_call(
-    server: FakeHive, properties: dict[str, str], message: str
+async def test_invalid_properties(
+    server: FakeHive, ns: AsyncNamespace, properties: dict[str, str], message: str
 ) -> None:
-    request = RegisterTableRequest(id=["lake", "d", "t"], location="/x", properties=properties, mode="Overwrite")
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=message):
-            await ns.declare_table(declare("lake", "d", "t", **properties))
-        with pytest.raises(InvalidInputError, match=message):
-            await ns.register_table(request)
+    request = {"id": ["lake", "d", "t"], "location": "/x", "properties": properties, "mode": "Overwrite"}
+    await catch(err.InvalidInputError, ns.declare_table(declare("lake", "d", "t", **properties)), message)
+    await catch(err.InvalidInputError, ns.register_table(request), message)
     assert server.calls == []
 
 
-async def test_long_values_and_any_text_are_kept(server: FakeHive) -> None:
+async def test_long_values_and_any_text_are_kept(server: FakeHive, ns: AsyncNamespace) -> None:
     properties = {"k" * 256: "v" * 40_000, "é": "日本", "empty": ""}
-    async with connected(server) as ns:
-        await ns.declare_table(declare("lake", "d", "t", **properties))
-        result = await ns.describe_table(describe("lake", "d", "t"))
+    await ns.declare_table(declare("lake", "d", "t", **properties))
+    result = await ns.describe_table(describe("lake", "d", "t"))
     assert result.properties is not None and properties.items() <= result.properties.items()
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "é", "a-b", "a.b", "x" * 257])
-async def test_a_name_that_not_every_server_takes_is_not_made(server: FakeHive, name: str) -> None:
+async def test_a_name_that_not_every_server_takes_is_not_made(server: FakeHive, ns: AsyncNamespace, name: str) -> None:
     server.add_table("lake", "d", "t")
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match="the name"):
-            await ns.declare_table(declare("lake", "d", name))
-        await ns.describe_table(describe("lake", "d", "t"))
-        with pytest.raises(InvalidInputError, match="the name"):
-            await ns.rename_table(rename("lake", "d", "t", to=name))
+    await catch(err.InvalidInputError, ns.declare_table(declare("lake", "d", name)), "the name")
+    await ns.describe_table(describe("lake", "d", "t"))
+    await catch(err.InvalidInputError, ns.rename_table(rename("lake", "d", "t", to=name)), "the name")
     assert "create_table" not in server.calls and "alter_table_with_environment_context" not in server.calls
 
 
 @pytest.mark.parametrize(
     "id", [["la#ke", "d", "t"], ["lake", "!", "t"], ["lake", "d#", "t"], ["lake", "d", " t"], ["lake", "d", "t\n"]]
 )
-async def test_a_name_that_would_be_taken_for_another_is_not_found(server: FakeHive, id: list[str]) -> None:
+async def test_ambiguous_name_is_not_found(server: FakeHive, ns: AsyncNamespace, id: list[str]) -> None:
     server.add_table("lake", "d", "t")
-    async with connected(server) as ns:
-        assert not await ns.exists(id)
-        described = await ns.describe_tables([id, [*id[:2], "t2"]])
-        assert not described.tables and len(described.errors) == 2
+    assert not await ns.exists(id)
+    described = await ns.describe_tables([id, [*id[:2], "t2"]])
+    assert not described.tables and len(described.errors) == 2
     assert "\n" not in str(described.errors[TableId(id)])
 
 
 async def test_names_of_newer_servers_are_found() -> None:
-    with FakeHive(version="4.0.1") as server:
+    async with running(connected, FakeHive(version="4.0.1")) as (server, ns):
         server.add_database("hive", "d b")
         server.add_table("hive", "d b", "t-1")
-        async with connected(server) as ns:
-            assert await tables(ns, "hive", "d b") == ["t-1"]
-            assert await ns.exists(["hive", "d b", "t-1"])
+        assert await tables(ns, "hive", "d b") == ["t-1"]
+        assert await ns.exists(["hive", "d b", "t-1"])
 
 
-async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
+async def test_renaming_keeps_all_else_of_the_table(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_database("lake", "e")
     server.add_table("lake", "d", "t", parameters={**LANCE, "k": "v"}, location="file:/x")
-    async with connected(server) as ns:
-        await ns.rename_table(rename("lake", "d", "t", to="U"))
-        await ns.rename_table(rename("LAKE", "d", "u", to="w", below=("lake", "E")))
-        result = await ns.describe_table(describe("lake", "e", "w"))
-        assert result.location == "file:///x" and result.properties == {"table_type": "lance", "k": "v"}
-        assert await tables(ns, "lake", "d") == []
+    await ns.rename_table(rename("lake", "d", "t", to="U"))
+    await ns.rename_table(rename("LAKE", "d", "u", to="w", below=("lake", "E")))
+    result = await ns.describe_table(describe("lake", "e", "w"))
+    assert result.location == "file:///x" and result.properties == {"table_type": "lance", "k": "v"}
+    assert await tables(ns, "lake", "d") == []
     [before, after] = [
         next(r for r in server.requests if r.method.startswith("alter_table") and r.arguments[3][1] == name).arguments[
             3
@@ -333,84 +294,127 @@ async def test_renaming_keeps_all_else_of_the_table(server: FakeHive) -> None:
 
 
 @pytest.mark.parametrize("operation", ["rename_table", "replace_table"])
-async def test_a_table_that_was_replaced_meanwhile_is_not_altered_in_silence(server: FakeHive, operation: str) -> None:
+async def test_table_replaced_by_another_client(server: FakeHive, ns: AsyncNamespace, operation: str) -> None:
     id, location = ["lake", "d", "t"], "file:///new"
-    async with connected(server) as ns:
-        await ns.declare_table({"id": id})
+    await ns.declare_table({"id": id})
 
-        @asynccontextmanager
-        async def replace(step: Step) -> AsyncIterator[None]:
-            if step.name == operation and step.changes:
-                server.replace_later("lake", "d", "t", "file:/of-another")
-            yield
+    @asynccontextmanager
+    async def replace(step: Step) -> AsyncIterator[None]:
+        if step.name == operation and step.changes:
+            server.replace_later("lake", "d", "t", "file:/of-another")
+        yield
 
-        token = scheduler.set(replace)
-        with pytest.raises(ConcurrentModificationError, match=f"{operation}: "):
-            if operation == "rename_table":
-                await ns.rename_table(rename(*id, to="u"))
-            else:
-                await ns.register_table({"id": id, "location": location, "mode": "Overwrite"})
-        scheduler.reset(token)
-        if server.compares:
-            assert (await ns.describe_table(id)).location == "file:///of-another"
+    token = scheduler.set(replace)
+    with pytest.raises(err.ConcurrentModificationError, match=f"{operation}: "):
+        if operation == "rename_table":
+            await ns.rename_table(rename(*id, to="u"))
+        else:
+            await ns.register_table({"id": id, "location": location, "mode": "Overwrite"})
+    scheduler.reset(token)
+    if server.compares:
+        assert (await ns.describe_table(id)).location == "file:///of-another"
 
 
-async def test_renaming_to_what_is_there_or_cannot_be_fails(server: FakeHive) -> None:
+async def test_renaming_to_what_is_there_or_cannot_be_fails(server: FakeHive, ns: AsyncNamespace) -> None:
     for name in ("t", "taken"):
         server.add_table("lake", "d", name)
-    async with connected(server) as ns:
-        with pytest.raises(TableAlreadyExistsError, match=r"lake\$d\$taken"):
-            await ns.rename_table(rename("lake", "d", "t", to="taken"))
-        with pytest.raises(TableAlreadyExistsError, match="both ids are equal"):
-            await ns.rename_table(rename("lake", "d", "t", to="T"))
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
-            await ns.rename_table(rename("lake", "d", "t", to="t", below=("lake", "none")))
-        with pytest.raises(UnsupportedOperationError, match="cannot leave their catalog"):
-            await ns.rename_table(rename("lake", "d", "t", to="t", below=("hive", "default")))
-        with pytest.raises(TableNotFoundError):
-            await ns.rename_table(rename("lake", "d", "none", to="x"))
-        assert await tables(ns, "lake", "d") == ["t", "taken"]
+    await catch(err.TableAlreadyExistsError, ns.rename_table(rename("lake", "d", "t", to="taken")), r"lake\$d\$taken")
+    await catch(err.TableAlreadyExistsError, ns.rename_table(rename("lake", "d", "t", to="T")), "both ids are equal")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: lake\$none "):
+        await ns.rename_table(rename("lake", "d", "t", to="t", below=("lake", "none")))
+    with pytest.raises(err.UnsupportedOperationError, match="cannot leave their catalog"):
+        await ns.rename_table(rename("lake", "d", "t", to="t", below=("hive", "default")))
+    await catch(err.TableNotFoundError, ns.rename_table(rename("lake", "d", "none", to="x")))
+    assert await tables(ns, "lake", "d") == ["t", "taken"]
 
 
-@pytest.mark.parametrize("when", ["after", "middle"])
-async def test_a_declaration_whose_answer_was_lost_is_found_and_not_sent_again(server: FakeHive, when: Any) -> None:
-    server.cut("create_table", when=when)
-    async with connected(server) as ns:
-        declared = await ns.declare_table(declare("lake", "d", "t", k="v"))
-        assert declared.location == (await ns.describe_table(describe("lake", "d", "t"))).location
+async def test_lost_declaration_is_found(server: FakeHive, ns: AsyncNamespace) -> None:
+    server.cut("create_table", when="middle")
+    declared = await ns.declare_table(declare("lake", "d", "t", k="v"))
+    assert declared.location == (await ns.describe_table(describe("lake", "d", "t"))).location
     assert server.calls.count("create_table") == 1
 
 
-async def test_a_declaration_that_was_lost_is_no_success(server: FakeHive) -> None:
-    server.cut("create_table", when="before")
-    async with connected(server) as ns:
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.declare_table(declare("lake", "d", "t", k="v"))
-    assert server.calls.count("create_table") == 1
+@pytest.fixture
+def old_server() -> Iterator[FakeHive]:
+    with FakeHive(version="2.3.9") as running:
+        yield running
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_deregistration_whose_answer_was_lost_is_looked_up(server: FakeHive, when: Any) -> None:
-    server.add_table("lake", "d", "t")
-    server.cut("drop_table", when=when)
-    request = DeregisterTableRequest(id=["lake", "d", "t"])
-    async with connected(server) as ns:
-        if when == "after":
-            await ns.deregister_table(request)
+async def test_no_call_names_a_catalog(old_server: FakeHive) -> None:
+    async with connected(old_server, impl="hive2") as ns:
+        await ns.create_namespace(create("Sales", team="data"))
+        await ns.declare_table(declare("sales", "Orders"))
+        await ns.declare_table(declare("sales", "offers"))
+        await ns.describe_tables([["sales", "orders"], ["sales", "offers"]])
+        await ns.rename_table(rename("sales", "offers", to="bids"))
+        assert await namespaces(ns) == ["default", "sales"] and await tables(ns, "sales") == ["bids", "orders"]
+        await ns.drop_namespace(drop("sales", cascade=True))
+        assert await namespaces(ns) == ["default"]
+    assert not [method for method in old_server.calls if "catalog" in method]
+    fields = {"create_database": 8, "create_table": 17, "get_table_req": 4, "get_table_objects_by_name_req": 4}
+    for call in old_server.requests:
+        first = call.arguments[1]
+        if isinstance(first, Struct):
+            assert fields[call.method] not in first, call
         else:
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.deregister_table(request)
-        assert await ns.exists(["lake", "d", "t"]) == (when == "before")
-    assert server.calls.count("drop_table") == 1
+            assert "@" not in first and "#" not in first, call
 
 
-@pytest.mark.parametrize("others", [{"k": "w"}, {"k": "v", "more": "1"}, {}])
-async def test_the_declaration_of_another_is_not_taken_for_ours(server: FakeHive, others: dict[str, str]) -> None:
-    async with connected(server) as ns:
-        await ns.declare_table(declare("lake", "d", "t", **others))
-        server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="created by another"):
-            await ns.declare_table(declare("lake", "d", "t", k="v"))
-        server.cut("create_table", when="before")
-        with pytest.raises(TableAlreadyExistsError, match="created by another"):
-            await ns.declare_table(declare("lake", "d", "t", location="/elsewhere", **others))
+async def test_the_root_contains_databases_and_no_others(old_server: FakeHive) -> None:
+    async with connected(old_server, impl="hive2") as ns:
+        assert (await kept(ns, "default"))["database.description"] == "Default Hive database"
+        for call in (kept(ns, "none"), tables(ns, "none"), ns.describe_table(describe("none", "t"))):
+            await catch(err.NamespaceNotFoundError, call, r"^Namespace not found: none ")
+        with pytest.raises(err.TableNotFoundError, match=r"^Table not found: default\$t "):
+            await ns.describe_table(describe("default", "t"))
+        for id in (["t"], ["a", "b", "t"]):
+            await catch(err.InvalidInputError, ns.describe_table(describe(*id)))
+        await catch(err.InvalidInputError, ns.create_namespace(create("a", "b")))
+        await catch(err.InvalidInputError, ns.drop_namespace(drop("default")), "Can not drop default database")
+
+
+@pytest.mark.parametrize(
+    ("id", "error", "message"),
+    [
+        (("d ", "t"), err.NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore"),
+        (("default", "t "), err.TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
+    ],
+)
+async def test_ambiguous_names_are_not_found(
+    old_server: FakeHive, id: tuple[str, str], error: type[Exception], message: str
+) -> None:
+    async with connected(old_server, impl="hive2") as ns:
+        await catch(error, ns.describe_table(describe(*id)), message)
+    assert old_server.calls == []
+
+
+@pytest.mark.parametrize("id", [("d" * 129,), ("d-d",)])
+async def test_a_database_is_checked_as_one(old_server: FakeHive, id: tuple[str]) -> None:
+    async with connected(old_server, impl="hive2") as ns:
+        await catch(err.InvalidInputError, ns.create_namespace(create(*id)), r"at most 128|is invalid")
+    assert old_server.calls == []
+
+
+async def test_tables_are_where_other_clients_put_them(old_server: FakeHive) -> None:
+    async with connected(old_server, impl="hive2", unique_locations="false") as ns:
+        place = (await ns.declare_table(declare("default", "Orders"))).location or ""
+    assert place.endswith("/root/default.db/orders")
+
+
+async def test_on_a_newer_server_it_has_the_databases_of_the_catalog_hive() -> None:
+    with FakeHive() as server:
+        server.add_catalog("lake")
+        server.add_database("lake", "elsewhere")
+        server.add_database("hive", "sales")
+        server.add_table("hive", "sales", "orders")
+        async with connected(server, impl="hive2") as old, connected(server) as new:
+            assert await namespaces(old) == await namespaces(new, "hive") == ["default", "sales"]
+            assert await tables(old, "sales") == ["orders"]
+            there, here = await found(old, "sales", "orders"), await found(new, "hive", "sales", "orders")
+            assert there == here
+
+
+async def found(ns: AsyncNamespace, *id: str) -> str | None:
+    """Returns the location of a table."""
+    return (await ns.describe_table(describe(*TableId(id)))).location

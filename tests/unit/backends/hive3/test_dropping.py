@@ -8,22 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeregisterTableRequest, RegisterTableRequest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-)
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from lance_ns_async.calls.observers import Call
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.thrift_wire import REPLY, Message
+from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, drop, kept, namespaces, tables, written
+from tests.support.running import running
 
 pytestmark = pytest.mark.long
 
@@ -35,41 +29,36 @@ def server(request: pytest.FixtureRequest) -> Iterator[FakeHive]:
         yield server
 
 
-async def test_the_levels_are_catalogs_and_databases(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("Lake"))
-        await ns.create_namespace(create("lake", "D"))
-        assert await namespaces(ns) == ["hive", "lake"]
-        assert await namespaces(ns, "lake") == ["d", "default"]
-        assert await namespaces(ns, "LAKE", "d") == []
-        with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none "):
-            await namespaces(ns, "none")
-        with pytest.raises(InvalidInputError, match="at most 2 namespace levels"):
-            await ns.create_namespace(create("lake", "d", "e"))
+async def test_the_levels_are_catalogs_and_databases(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("Lake"))
+    await ns.create_namespace(create("lake", "D"))
+    assert await namespaces(ns) == ["hive", "lake"]
+    assert await namespaces(ns, "lake") == ["d", "default"]
+    assert await namespaces(ns, "LAKE", "d") == []
+    await catch(err.NamespaceNotFoundError, namespaces(ns, "none"), r"^Namespace not found: none ")
+    await catch(err.InvalidInputError, ns.create_namespace(create("lake", "d", "e")), "at most 2 namespace levels")
 
 
-async def test_listing_costs_one_call_unless_there_is_nothing(server: FakeHive) -> None:
+async def test_listing_costs_one_call_unless_there_is_nothing(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_catalog("lake")
-    async with connected(server) as ns:
-        await namespaces(ns, "lake")
-        assert server.calls == ["get_databases"]
-        await ns.drop_namespace(drop("lake", "default"))
-        server.clear()
-        assert await namespaces(ns, "lake") == []
-        assert server.calls == ["get_databases", "get_catalog"]
+    await namespaces(ns, "lake")
+    assert server.calls == ["get_databases"]
+    await ns.drop_namespace(drop("lake", "default"))
+    server.clear()
+    assert await namespaces(ns, "lake") == []
+    assert server.calls == ["get_databases", "get_catalog"]
 
 
-async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive) -> None:
+async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive, ns: AsyncNamespace) -> None:
     place = (server.warehouse.parent / "root" / "lake").as_uri()
-    async with connected(server) as ns:
-        made = await ns.create_namespace(create("Lake", description="all of it"))
-        assert made.properties == await kept(ns, "lake") == {"description": "all of it", "catalog.location.uri": place}
-        elsewhere = (server.warehouse.parent / "elsewhere").as_uri()
-        await ns.create_namespace(create("other", **{"catalog.location.uri": f"{elsewhere}/"}))
-        assert await kept(ns, "other") == {"catalog.location.uri": elsewhere}
+    made = await ns.create_namespace(create("Lake", description="all of it"))
+    assert made.properties == await kept(ns, "lake") == {"description": "all of it", "catalog.location.uri": place}
+    elsewhere = (server.warehouse.parent / "elsewhere").as_uri()
+    await ns.create_namespace(create("other", **{"catalog.location.uri": f"{elsewhere}/"}))
+    assert await kept(ns, "other") == {"catalog.location.uri": elsewhere}
 
 
-async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHive) -> None:
+async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_catalog("lake")
     properties = {
         "k": "v",
@@ -78,22 +67,20 @@ async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHiv
         "database.owner": "staff",
         "database.owner-type": "GROUP",
     }
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake", "d", **{**properties, "database.owner-type": "group"}))
-        assert await kept(ns, "lake", "d") == properties
-        sent = server.requests[0].arguments[1]
-        assert (sent[2], sent[4], sent[6], sent[7], sent[8]) == ("sales", {"k": "v"}, "staff", 3, "lake")
-        # The description of one is a request for another.
-        await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
-        assert await kept(ns, "lake", "e") == properties
+    await ns.create_namespace(create("lake", "d", **{**properties, "database.owner-type": "group"}))
+    assert await kept(ns, "lake", "d") == properties
+    sent = server.requests[0].arguments[1]
+    assert (sent[2], sent[4], sent[6], sent[7], sent[8]) == ("sales", {"k": "v"}, "staff", 3, "lake")
+    # The description of one is a request for another.
+    await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
+    assert await kept(ns, "lake", "e") == properties
 
 
-async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        await ns.create_namespace(create("lake", "d"))
-        place = (await kept(ns, "lake"))["catalog.location.uri"]
-        assert (await kept(ns, "lake", "d"))["database.location-uri"] == f"{place}/d.db"
+async def test_a_database_has_a_usual_place(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake"))
+    await ns.create_namespace(create("lake", "d"))
+    place = (await kept(ns, "lake"))["catalog.location.uri"]
+    assert (await kept(ns, "lake", "d"))["database.location-uri"] == f"{place}/d.db"
 
 
 @pytest.mark.parametrize(
@@ -117,77 +104,64 @@ async def test_a_database_has_a_usual_place(server: FakeHive) -> None:
         (("hive", "d"), {"database.owner-type": "king"}, "'king' is unknown; use one of USER, ROLE, GROUP"),
     ],
 )
-async def test_what_the_server_would_refuse_or_forget_is_refused_before_any_call(
-    server: FakeHive, id: tuple[str, ...], properties: dict[str, str], message: str
+async def test_invalid_namespace(
+    server: FakeHive, ns: AsyncNamespace, id: tuple[str, ...], properties: dict[str, str], message: str
 ) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=message):
-            await ns.create_namespace(create(*id, **properties))
+    await catch(err.InvalidInputError, ns.create_namespace(create(*id, **properties)), message)
     assert server.calls == []
 
 
-async def test_what_the_server_refuses_is_reported(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        with pytest.raises(NamespaceNotFoundError, match=r"No such catalog none"):
-            await ns.create_namespace(create("none", "d"))
-        with pytest.raises(NamespaceAlreadyExistsError):
-            await ns.create_namespace(create("HIVE"))
-        with pytest.raises(NamespaceAlreadyExistsError):
-            await ns.create_namespace(create("hive", "Default"))
-        with pytest.raises(InvalidInputError, match="No FileSystem for scheme"):
-            await ns.create_namespace(create("hive", "d", **{"database.location-uri": "s3://b/d"}))
-        for id in (("hive",), ("hive", "default")):
-            with pytest.raises(InvalidInputError):
-                await ns.drop_namespace(drop(*id, cascade=True))
+async def test_what_the_server_refuses_is_reported(server: FakeHive, ns: AsyncNamespace) -> None:
+    await catch(err.NamespaceNotFoundError, ns.create_namespace(create("none", "d")), r"No such catalog none")
+    await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(create("HIVE")))
+    await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(create("hive", "Default")))
+    with pytest.raises(err.InvalidInputError, match="No FileSystem for scheme"):
+        await ns.create_namespace(create("hive", "d", **{"database.location-uri": "s3://b/d"}))
+    for id in (("hive",), ("hive", "default")):
+        await catch(err.InvalidInputError, ns.drop_namespace(drop(*id, cascade=True)))
 
 
 async def test_a_server_that_hangs_up_on_a_location_is_no_riddle() -> None:
-    with FakeHive(version="3.1.3") as server:
-        async with connected(server) as ns:
-            with pytest.raises(ServiceUnavailableError, match="the server closed it") as caught:
-                await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
+    async with running(connected, FakeHive(version="3.1.3")) as (server, ns):
+        with pytest.raises(err.ServiceUnavailableError, match="the server closed it") as caught:
+            await ns.create_namespace(create("lake", **{"catalog.location.uri": "s3a://b/lake"}))
         assert "in an unknown file system" in caught.value.__notes__[0]
         assert server.calls.count("create_catalog") == 1
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_a_database_lies_where_its_creation_said(server: FakeHive, lost: bool) -> None:
+async def test_a_database_lies_where_its_creation_said(server: FakeHive, ns: AsyncNamespace, lost: bool) -> None:
     base = server.warehouse.parent
-    async with connected(server) as ns:
-        for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
-            if lost:
-                server.cut("^create_database", when="after")
-            made = await ns.create_namespace(create("hive", name, **{"database.location-uri": location}))
-            result = await kept(ns, "hive", name)
-            assert made.properties is not None and made.properties.items() <= result.items()
-            assert result["database.location-uri"] == f"file://{base}/x"
+    for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
+        if lost:
+            server.cut("^create_database", when="after")
+        made = await ns.create_namespace(create("hive", name, **{"database.location-uri": location}))
+        result = await kept(ns, "hive", name)
+        assert made.properties is not None and made.properties.items() <= result.items()
+        assert result["database.location-uri"] == f"file://{base}/x"
     assert server.calls.count("create_database") == 3
 
 
-async def test_overwriting_replaces_what_is_empty(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake", description="old"))
-        await ns.create_namespace(create("lake", mode="Overwrite", description="new"))
-        assert (await kept(ns, "lake"))["description"] == "new"
-        await ns.create_namespace(create("lake", "d", k="old"))
-        await ns.create_namespace(create("lake", "d", mode="Overwrite", k="new"))
-        assert (await kept(ns, "lake", "d"))["k"] == "new"
-        with pytest.raises(NamespaceNotEmptyError):
-            await ns.create_namespace(create("lake", mode="Overwrite"))
+async def test_overwriting_replaces_what_is_empty(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake", description="old"))
+    await ns.create_namespace(create("lake", mode="Overwrite", description="new"))
+    assert (await kept(ns, "lake"))["description"] == "new"
+    await ns.create_namespace(create("lake", "d", k="old"))
+    await ns.create_namespace(create("lake", "d", mode="Overwrite", k="new"))
+    assert (await kept(ns, "lake", "d"))["k"] == "new"
+    await catch(err.NamespaceNotEmptyError, ns.create_namespace(create("lake", mode="Overwrite")))
 
 
-async def test_dropping_keeps_all_data(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        files = await _full_catalog(ns)
-        await ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "gone"]))
-        with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace not empty: lake .* it has 2, such as d, e\)"):
-            await ns.drop_namespace(drop("lake"))
-        with pytest.raises(NamespaceNotEmptyError):
-            await ns.drop_namespace(drop("lake", "d"))
-        await ns.drop_namespace(drop("lake", "d", cascade=True))
-        assert await namespaces(ns, "lake") == ["default", "e"]
-        await ns.drop_namespace(drop("lake", cascade=True))
-        assert await namespaces(ns) == ["hive"]
+async def test_dropping_keeps_all_data(server: FakeHive, ns: AsyncNamespace) -> None:
+    files = await _full_catalog(ns)
+    await ns.deregister_table(["lake", "d", "gone"])
+    with pytest.raises(err.NamespaceNotEmptyError, match=r"^Namespace not empty: lake .* it has 2, such as d, e\)"):
+        await ns.drop_namespace(drop("lake"))
+    await catch(err.NamespaceNotEmptyError, ns.drop_namespace(drop("lake", "d")))
+    await ns.drop_namespace(drop("lake", "d", cascade=True))
+    assert await namespaces(ns, "lake") == ["default", "e"]
+    await ns.drop_namespace(drop("lake", cascade=True))
+    assert await namespaces(ns) == ["hive"]
     assert all(file.read_bytes() == b"data" for file in files) and len(files) == 5
     _deleted_nothing(server)
 
@@ -202,8 +176,8 @@ async def test_dropping_keeps_all_data(server: FakeHive) -> None:
     ids=["table", "view", "function"],
 )
 @pytest.mark.parametrize("id", [("lake", "d"), ("lake",)], ids=["database", "catalog"])
-async def test_a_cascade_refuses_what_is_none_of_lance_and_drops_nothing(
-    server: FakeHive, id: tuple[str, ...], plant: Callable[[FakeHive], None], held: str
+async def test_cascade_refuses_other_objects(
+    server: FakeHive, ns: AsyncNamespace, id: tuple[str, ...], plant: Callable[[FakeHive], None], held: str
 ) -> None:
     server.add_catalog("lake")
     server.add_database("lake", "a")
@@ -211,46 +185,41 @@ async def test_a_cascade_refuses_what_is_none_of_lance_and_drops_nothing(
     for database in ("a", "d"):
         server.add_table("lake", database, "t")
     plant(server)
-    async with connected(server) as ns:
-        with pytest.raises(
-            InvalidInputError, match=rf"namespace lake\$d: .* it also contains {held}; remove"
-        ) as raised:
-            await ns.drop_namespace(drop(*id, cascade=True))
-        assert "a cascade drops only Lance tables" in str(raised.value)
-        assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
+    with pytest.raises(
+        err.InvalidInputError, match=rf"namespace lake\$d: .* it also contains {held}; remove"
+    ) as raised:
+        await ns.drop_namespace(drop(*id, cascade=True))
+    assert "a cascade drops only Lance tables" in str(raised.value)
+    assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
     assert not any(method.startswith(("drop_", "alter_")) for method in server.calls)
 
 
-async def test_a_cascade_refuses_what_is_in_the_default_database_of_a_catalog(server: FakeHive) -> None:
+async def test_cascade_refuses_objects_of_the_default_database(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_catalog("lake")
     server.add_function("lake", "default", "f")
-    async with connected(server) as ns:
-        for cascade in (False, True):
-            with pytest.raises(InvalidInputError if cascade else NamespaceNotEmptyError, match=r"lake\$default"):
-                await ns.drop_namespace(drop("lake", cascade=cascade))
+    for cascade in (False, True):
+        with pytest.raises(err.InvalidInputError if cascade else err.NamespaceNotEmptyError, match=r"lake\$default"):
+            await ns.drop_namespace(drop("lake", cascade=cascade))
     assert "drop_catalog" not in server.calls
 
 
-async def test_a_cascade_names_a_few_of_many(server: FakeHive) -> None:
+async def test_a_cascade_names_a_few_of_many(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_database("hive", "d")
     for number in range(7):
         server.add_table("hive", "d", f"t{number}", parameters={})
-    async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"the table t0, the table t1, .*, the table t4 and 2 more; remove"):
-            await ns.drop_namespace(drop("hive", "d", cascade=True))
+    with pytest.raises(err.InvalidInputError, match=r"the table t0, the table t1, .*, the table t4 and 2 more; remove"):
+        await ns.drop_namespace(drop("hive", "d", cascade=True))
 
 
-async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive) -> None:
+async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_database("hive", "d")
     server.add_table("hive", "d", "t")
-    async with connected(server) as ns:
-        with server.hold("^drop_table") as hold:
-            dropping = asyncio.ensure_future(ns.drop_namespace(drop("hive", "d", cascade=True)))
-            await hold.reached()
-            server.add_table("hive", "d", "late", parameters={})
-        with pytest.raises(NamespaceNotEmptyError) as raised:
-            await dropping
-        assert raised.value.__notes__ == ["and 1 tables of hive$d are no longer registered; their data is untouched"]
+    with server.hold("^drop_table") as hold:
+        dropping = asyncio.ensure_future(ns.drop_namespace(drop("hive", "d", cascade=True)))
+        await hold.reached()
+        server.add_table("hive", "d", "late", parameters={})
+    raised = await catch(err.NamespaceNotEmptyError, dropping)
+    assert raised.value.__notes__ == ["and 1 tables of hive$d are no longer registered; their data is untouched"]
     assert server.calls.count("drop_database") == 1
 
 
@@ -260,203 +229,158 @@ async def test_a_cascade_that_fails_half_way_names_what_is_gone(server: FakeHive
         server.add_table("hive", "d", name)
     async with connected(server, client_pool_size="1") as ns:
         server.fail("MetaException", "not today", match="^drop_table")
-        with pytest.raises(InternalError, match="not today") as raised:
-            await ns.drop_namespace(drop("hive", "d", cascade=True))
+        raised = await catch(err.InternalError, ns.drop_namespace(drop("hive", "d", cascade=True)), "not today")
         assert (
             len(raised.value.__notes__) == 1 and "of the 2 tables of hive$d are no longer" in raised.value.__notes__[0]
         )
 
 
-async def test_a_catalog_that_cannot_be_dropped_names_the_missing_tables(server: FakeHive) -> None:
+async def test_a_catalog_that_cannot_be_dropped_names_the_missing_tables(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_catalog("lake")
     server.add_database("lake", "d")
     for database in ("d", "default"):
         server.add_table("lake", database, "t")
-    async with connected(server) as ns:
-        server.fail("MetaException", "not today", match="^drop_catalog")
-        with pytest.raises(InternalError, match="not today") as raised:
-            await ns.drop_namespace(drop("lake", cascade=True))
-        assert raised.value.__notes__ == ["and 2 tables of lake are no longer registered; their data is untouched"]
+    server.fail("MetaException", "not today", match="^drop_catalog")
+    raised = await catch(err.InternalError, ns.drop_namespace(drop("lake", cascade=True)), "not today")
+    assert raised.value.__notes__ == ["and 2 tables of lake are no longer registered; their data is untouched"]
 
 
-async def test_a_cascade_does_without_a_list_of_functions_that_a_server_does_not_have(server: FakeHive) -> None:
+async def test_cascade_on_a_server_without_functions(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_database("hive", "d")
     server.add_table("hive", "d", "t")
     server.lacks.add("get_functions")
-    async with connected(server) as ns:
-        await ns.drop_namespace(drop("hive", "d", cascade=True))
-        assert not await ns.exists(NamespaceId(["hive", "d"]))
+    await ns.drop_namespace(drop("hive", "d", cascade=True))
+    assert not await ns.exists(NamespaceId(["hive", "d"]))
 
 
-async def test_dropping_an_empty_catalog_keeps_what_lies_at_its_place(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        files = await _full_catalog(ns)
-        for id in (["d", "t"], ["d", "gone"], ["e", "t"], ["default", "t"]):
-            await ns.deregister_table(DeregisterTableRequest(id=["lake", *id]))
-        for name in ("d", "e"):
-            await ns.drop_namespace(drop("lake", name))
-        await ns.create_namespace(create("lake", mode="Overwrite"))
-        await ns.drop_namespace(drop("lake"))
-        assert not await ns.exists(NamespaceId(["lake"]))
-        # It can be created again, and all its tables can be registered again.
-        await ns.create_namespace(create("lake"))
-        await ns.create_namespace(create("lake", "d"))
-        request = RegisterTableRequest(id=["lake", "d", "t"], location=files[0].parents[1].as_uri())
-        await ns.register_table(request)
+async def test_dropping_an_empty_catalog_keeps_what_lies_at_its_place(server: FakeHive, ns: AsyncNamespace) -> None:
+    files = await _full_catalog(ns)
+    for id in (["d", "t"], ["d", "gone"], ["e", "t"], ["default", "t"]):
+        await ns.deregister_table(["lake", *id])
+    for name in ("d", "e"):
+        await ns.drop_namespace(drop("lake", name))
+    await ns.create_namespace(create("lake", mode="Overwrite"))
+    await ns.drop_namespace(drop("lake"))
+    assert not await ns.exists(NamespaceId(["lake"]))
+    # It can be created again, and all its tables can be registered again.
+    await ns.create_namespace(create("lake"))
+    await ns.create_namespace(create("lake", "d"))
+    request = {"id": ["lake", "d", "t"], "location": files[0].parents[1].as_uri()}
+    await ns.register_table(request)
     assert all(file.read_bytes() == b"data" for file in files)
     _deleted_nothing(server)
 
 
-async def test_a_catalog_with_a_table_in_its_default_database_is_not_empty(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        await ns.declare_table(declare("lake", "default", "t"))
-        before = await kept(ns, "lake")
-        with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace not empty: lake\$default "):
-            await ns.drop_namespace(drop("lake"))
-        assert await kept(ns, "lake") == before and await tables(ns, "lake", "default") == ["t"]
+async def test_catalog_with_a_table_in_its_default_database(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake"))
+    await ns.declare_table(declare("lake", "default", "t"))
+    before = await kept(ns, "lake")
+    await catch(err.NamespaceNotEmptyError, ns.drop_namespace(drop("lake")), r"^Namespace not empty: lake\$default ")
+    assert await kept(ns, "lake") == before and await tables(ns, "lake", "default") == ["t"]
     assert "drop_catalog" not in server.calls
 
 
 @pytest.mark.parametrize("method", ["alter_catalog", "drop_catalog"])
 @pytest.mark.parametrize("how", ["fails", "cuts", "cuts-after"])
-async def test_a_catalog_that_cannot_be_dropped_is_what_it_was(server: FakeHive, method: str, how: str) -> None:
+async def test_failed_drop_of_a_catalog_changes_nothing(
+    server: FakeHive, ns: AsyncNamespace, method: str, how: str
+) -> None:
     if (method, how) == ("drop_catalog", "cuts-after"):
         return
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake", description="all of it"))
-        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
-        if how == "fails":
-            server.fail("MetaException", "not today", match=f"^{method}")
-        else:
-            server.cut(f"^{method}", when="after" if how == "cuts-after" else "before")
-        with pytest.raises((InternalError, ServiceUnavailableError)):
-            await ns.drop_namespace(drop("lake"))
-        assert await kept(ns, "lake") == before
-        assert await kept(ns, "lake", "default") == default
+    await ns.create_namespace(create("lake", description="all of it"))
+    before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+    if how == "fails":
+        server.fail("MetaException", "not today", match=f"^{method}")
+    else:
+        server.cut(f"^{method}", when="after" if how == "cuts-after" else "before")
+    await catch((err.InternalError, err.ServiceUnavailableError), ns.drop_namespace(drop("lake")))
+    assert await kept(ns, "lake") == before
+    assert await kept(ns, "lake", "default") == default
 
 
-async def test_a_catalog_whose_drop_was_not_answered_is_dropped(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        server.cut("^drop_catalog", when="after")
-        await ns.drop_namespace(drop("lake"))
-        assert await namespaces(ns) == ["hive"] and server.calls.count("drop_catalog") == 1
+async def test_a_catalog_whose_drop_was_not_answered_is_dropped(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake"))
+    server.cut("^drop_catalog", when="after")
+    await ns.drop_namespace(drop("lake"))
+    assert await namespaces(ns) == ["hive"] and server.calls.count("drop_catalog") == 1
 
 
-async def test_a_drop_that_is_cancelled_leaves_the_catalog_as_it_was(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
-        server.cut("^drop_catalog", when="before")
-        with server.hold("^drop_catalog") as hold:
-            async with anyio.create_task_group() as group:
-                group.start_soon(ns.drop_namespace, drop("lake"))
-                await hold.reached()
-                group.cancel_scope.cancel()
-        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+async def test_a_drop_that_is_cancelled_leaves_the_catalog_as_it_was(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake"))
+    before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+    server.cut("^drop_catalog", when="before")
+    with server.hold("^drop_catalog") as hold:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ns.drop_namespace, drop("lake"))
+            await hold.reached()
+            group.cancel_scope.cancel()
+    assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_drop_cancelled_at_its_first_step_changes_nothing(server: FakeHive, when: Any) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
-        server.cut("^drop_database", when=when)
-        async with anyio.create_task_group() as group:
+async def test_drop_cancelled_at_its_first_step(server: FakeHive, ns: AsyncNamespace, when: Any) -> None:
+    await ns.create_namespace(create("lake"))
+    before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+    server.cut("^drop_database", when=when)
+    async with anyio.create_task_group() as group:
 
-            def watch(call: Call) -> None:
-                if call.outcome == "disconnected":
-                    group.cancel_scope.cancel()
+        def watch(call: Call) -> None:
+            if call.outcome == "disconnected":
+                group.cancel_scope.cancel()
 
-            with ns.observe(watch):
-                await ns.drop_namespace(drop("lake"))
-        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+        with ns.observe(watch):
+            await ns.drop_namespace(drop("lake"))
+    assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
     assert "alter_catalog" not in server.calls
 
 
-async def test_a_catalog_is_not_dropped_if_the_server_does_not_move_it(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake"))
-        before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
-        # The error of a server behind a load balancer, whose other server answers from its cache.
-        answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
-        server.garbage(answer, match="^alter_catalog")
-        with pytest.raises(ServiceUnavailableError, match=r"still has it at .* would delete everything there"):
-            await ns.drop_namespace(drop("lake"))
-        assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
+async def test_a_catalog_is_not_dropped_if_the_server_does_not_move_it(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake"))
+    before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
+    # The error of a server behind a load balancer, whose other server answers from its cache.
+    answer = Message(REPLY, "alter_catalog", server.requests[-1].sequence + 5).encoded()
+    server.garbage(answer, match="^alter_catalog")
+    with pytest.raises(err.ServiceUnavailableError, match=r"still has it at .* would delete everything there"):
+        await ns.drop_namespace(drop("lake"))
+    assert await kept(ns, "lake") == before and await kept(ns, "lake", "default") == default
     assert "drop_catalog" not in server.calls
 
 
-async def test_what_could_not_be_put_back_is_reported(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("lake", description="all of it"))
-        server.add_database("lake", "default", parameters={"team": "ours", "fs.s3a.secret.key": "hush"})
-        server.fail("MetaException", "not today", match="^drop_catalog")
-        server.fail("MetaException", "nor this", match="^create_database")
-        with pytest.raises(InternalError, match="not today") as caught:
-            await ns.drop_namespace(drop("lake"))
+async def test_what_could_not_be_put_back_is_reported(server: FakeHive, ns: AsyncNamespace) -> None:
+    await ns.create_namespace(create("lake", description="all of it"))
+    server.add_database("lake", "default", parameters={"team": "ours", "fs.s3a.secret.key": "hush"})
+    server.fail("MetaException", "not today", match="^drop_catalog")
+    server.fail("MetaException", "nor this", match="^create_database")
+    caught = await catch(err.InternalError, ns.drop_namespace(drop("lake")), "not today")
     [note] = caught.value.__notes__
     assert "nor this" in note and "all of it" in note and "ours" in note and "hush" not in note
 
 
 @pytest.mark.parametrize("id", [("lake",), ("hive", "d")])
 @pytest.mark.parametrize("when", ["after", "middle"])
-async def test_a_namespace_whose_answer_was_lost_is_found_and_not_sent_again(
-    server: FakeHive, id: tuple[str, ...], when: Any
-) -> None:
+async def test_lost_creation_is_found(server: FakeHive, ns: AsyncNamespace, id: tuple[str, ...], when: Any) -> None:
     properties = {"description": "x"} if len(id) == 1 else {"k": "v", "database.owner-type": "role"}
     server.cut("^create_", when=when)
-    async with connected(server) as ns:
-        await ns.create_namespace(create(*id, **properties))
-        assert await ns.exists(NamespaceId(id))
+    await ns.create_namespace(create(*id, **properties))
+    assert await ns.exists(NamespaceId(id))
     assert sum(method.startswith("create_") for method in server.calls) == 1
 
 
-@pytest.mark.parametrize("id", [("lake",), ("hive", "d")])
-async def test_a_namespace_that_was_lost_or_is_anothers_is_no_success(server: FakeHive, id: tuple[str, ...]) -> None:
-    name = "description" if len(id) == 1 else "database.description"
-    async with connected(server) as ns:
-        server.cut("^create_")
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-            await ns.create_namespace(create(*id, **{name: "ours"}))
-        await ns.create_namespace(create(*id, **{name: "theirs"}))
-        server.cut("^create_")
-        with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
-            await ns.create_namespace(create(*id, **{name: "ours"}))
+async def test_lost_creation_of_another_client(server: FakeHive, ns: AsyncNamespace) -> None:
+    server.cut("^create_")
+    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
+        await ns.create_namespace(create("lake", description="ours"))
+    await ns.create_namespace(create("lake", description="theirs"))
+    server.cut("^create_")
+    with pytest.raises(err.NamespaceAlreadyExistsError, match="created by another"):
+        await ns.create_namespace(create("lake", description="ours"))
 
 
-async def test_anothers_database_with_more_properties_is_not_taken_for_ours(server: FakeHive) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("hive", "d", k="v", more="1"))
-        for properties in ({"k": "v"}, {}):
-            server.cut("^create_database")
-            with pytest.raises(NamespaceAlreadyExistsError, match="created by another"):
-                await ns.create_namespace(create("hive", "d", **properties))
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_database_whose_drop_was_not_answered_is_looked_for(server: FakeHive, when: Any) -> None:
-    async with connected(server) as ns:
-        await ns.create_namespace(create("hive", "d"))
-        server.cut("^drop_database", when=when)
-        if when == "after":
-            await ns.drop_namespace(drop("hive", "d"))
-        else:
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.drop_namespace(drop("hive", "d"))
-        assert await ns.exists(NamespaceId(["hive", "d"])) == (when == "before")
-    assert server.calls.count("drop_database") == 1
-
-
-async def test_of_concurrent_creates_one_wins_in_the_database(server: FakeHive) -> None:
+async def test_of_concurrent_creates_one_wins_in_the_database(server: FakeHive, ns: AsyncNamespace) -> None:
     message = "Insert failed : The statement was aborted because it would have caused a duplicate key value in a unique"
-    async with connected(server) as ns:
-        server.fail("MetaException", message, match="^create_", times=2)
-        with pytest.raises(NamespaceAlreadyExistsError):
-            await ns.create_namespace(create("hive", "d"))
-        with pytest.raises(NamespaceAlreadyExistsError):
-            await ns.create_namespace(create("lake"))
+    server.fail("MetaException", message, match="^create_", times=2)
+    await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(create("hive", "d")))
+    await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(create("lake")))
 
 
 async def _full_catalog(ns: AsyncNamespace) -> list[Path]:

@@ -5,31 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeregisterTableRequest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.backends.hive3.backend import HiveBackend
 from lance_ns_async.backends.hive3.responses import ERRORS
-from lance_ns_async.backends.hive3.settings import HiveSettings
 from tests.fakes.certificates import Certificates
 from tests.fakes.hive3 import FakeHive
+from tests.support.errors import catch
 from tests.support.hive import connected, create, declare, describe, drop, kept, namespaces, rename, tables
+from tests.support.running import running
 
 Do = Callable[[AsyncNamespace], Awaitable[object]]
 
@@ -58,12 +44,12 @@ DOES: dict[str, Do] = {
     "get_table_req": lambda ns: ns.describe_table(describe("lake", "d", "t")),
     "create_table": lambda ns: ns.declare_table(declare("lake", "d", "new")),
     ALTER: lambda ns: ns.rename_table(rename("lake", "d", "t", to="u")),
-    "drop_table": lambda ns: ns.deregister_table(DeregisterTableRequest(id=["lake", "d", "t"])),
+    "drop_table": lambda ns: ns.deregister_table(["lake", "d", "t"]),
 }
 """An operation that calls each method."""
 
-ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
-    NamespaceNotFoundError: [
+ANSWERS: dict[type[err.LanceNamespaceError], list[tuple[str, str, str]]] = {
+    err.NamespaceNotFoundError: [
         ("get_catalog", "NoSuchObjectException", "No catalog lake"),
         ("drop_catalog", "NoSuchObjectException", "No catalog lake"),
         ("get_database", "NoSuchObjectException", "d"),
@@ -79,31 +65,31 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         (ALTER, "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
         ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
     ],
-    NamespaceAlreadyExistsError: [
+    err.NamespaceAlreadyExistsError: [
         ("create_catalog", "AlreadyExistsException", "Catalog new already exists"),
         ("create_database", "AlreadyExistsException", "Database new already exists"),
         ("create_database", "MetaException", "Duplicate entry 'new' for key 'UNIQUE_DATABASE'"),
     ],
-    NamespaceNotEmptyError: [
+    err.NamespaceNotEmptyError: [
         ("drop_database", "InvalidOperationException", "Database d is not empty. One or more tables exist."),
         ("drop_catalog", "InvalidOperationException", "There are non-default databases in the catalog lake so it"),
         ("drop_catalog", "InvalidOperationException", "There are still objects in the default database for catalog"),
     ],
-    TableNotFoundError: [
+    err.TableNotFoundError: [
         ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
         ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
         (ALTER, "InvalidOperationException", "lake.d.t table not found"),
         (ALTER, "InvalidOperationException", "table lake.d.t doesn't exist"),
     ],
-    TableAlreadyExistsError: [
+    err.TableAlreadyExistsError: [
         ("create_table", "AlreadyExistsException", "Table lake.d.new already exists"),
         ("create_table", "MetaException", 'violates unique constraint "UNIQUETABLE"'),
         (ALTER, "InvalidOperationException", "new table d.u already exists"),
     ],
-    PermissionDeniedError: [
+    err.PermissionDeniedError: [
         ("create_table", "MetaException", "AccessControlException Permission denied: user=me, access=WRITE")
     ],
-    InvalidInputError: [
+    err.InvalidInputError: [
         ("create_database", "InvalidObjectException", "n w is not a valid database name"),
         ("create_catalog", "InvalidObjectException", "You must specify a path for the catalog"),
         ("create_table", "InvalidObjectException", "n w is not a valid object name"),
@@ -122,14 +108,14 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
         ("create_database", "MetaException", 'Attempt to store value "x" in column "NAME" that has maximum length'),
         ("create_database", "MetaException", "Put request failed : INSERT INTO DATABASE_PARAMS"),
     ],
-    ConcurrentModificationError: [
+    err.ConcurrentModificationError: [
         (
             ALTER,
             "MetaException",
             "The table has been modified. The parameter value for key 'k' is 'a'. The expected was value was 'b'",
         )
     ],
-    InternalError: [
+    err.InternalError: [
         ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),
         ("create_table", "MetaException", "Invalid SerDeInfo object"),
         ("get_catalogs", "MetaException", "the database is down"),
@@ -143,13 +129,16 @@ ANSWERS: dict[type[LanceNamespaceError], list[tuple[str, str, str]]] = {
     ("error", "method", "exception", "message"),
     [(error, *answer) for error, answers in ANSWERS.items() for answer in answers],
 )
-async def test_each_answer_is_the_error_it_means(
-    server: FakeHive, error: type[LanceNamespaceError], method: str, exception: str, message: str
+async def test_error_of_each_answer(
+    server: FakeHive,
+    ns: AsyncNamespace,
+    error: type[err.LanceNamespaceError],
+    method: str,
+    exception: str,
+    message: str,
 ) -> None:
     server.fail(exception, message, match=f"^{method} ")
-    async with connected(server) as ns:
-        with pytest.raises(error) as caught:
-            await DOES[method](ns)
+    caught = await catch(error, DOES[method](ns))
     assert type(caught.value) is error
     assert server.calls.count(method) == 1
 
@@ -158,45 +147,38 @@ async def test_each_answer_is_the_error_it_means(
     ("exception", "message", "error"),
     [
         ("InvalidOperationException", "table lake.d.t doesn't exist", None),
-        ("MetaException", "Put request failed : INSERT INTO TABLE_PARAMS", ConcurrentModificationError),
+        ("MetaException", "Put request failed : INSERT INTO TABLE_PARAMS", err.ConcurrentModificationError),
     ],
 )
-async def test_a_replacement_of_a_table_that_another_client_drops(
-    server: FakeHive, exception: str, message: str, error: type[LanceNamespaceError] | None
+async def test_replacement_of_a_dropped_table(
+    server: FakeHive, ns: AsyncNamespace, exception: str, message: str, error: type[err.LanceNamespaceError] | None
 ) -> None:
     server.fail(exception, message, match="^alter_table")
     location = "file:///elsewhere/t"
-    async with connected(server) as ns:
-        replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
-        if error is None:
-            assert (await replace).location == location
-        else:
-            with pytest.raises(error, match="Put request failed"):
-                await replace
+    replace = ns.register_table({"id": ["lake", "d", "t"], "location": location, "mode": "Overwrite"})
+    if error is None:
+        assert (await replace).location == location
+    else:
+        await catch(error, replace, "Put request failed")
 
 
-async def test_a_database_that_cannot_compare_parameters_is_asked_without(server: FakeHive) -> None:
+async def test_a_database_that_cannot_compare_parameters_is_asked_without(server: FakeHive, ns: AsyncNamespace) -> None:
     sql = 'Error executing SQL query "update "TABLE_PARAMS" set "PARAM_VALUE"=?"'
     server.fail("MetaException", f"JDODataStoreException: {sql}. ERROR 42818: 'CLOB (UCS_BASIC)'", match=f"^{ALTER} ")
-    async with connected(server) as ns:
-        await ns.rename_table(rename("lake", "d", "t", to="u"))
-        assert await tables(ns, "lake", "d") == ["u"]
+    await ns.rename_table(rename("lake", "d", "t", to="u"))
+    assert await tables(ns, "lake", "d") == ["u"]
 
 
-async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive) -> None:
+async def test_a_method_that_is_not_there_is_unsupported(server: FakeHive, ns: AsyncNamespace) -> None:
     refusal = b"\x80\x01\x00\x03\x00\x00\x00\x0cget_catalogs\x00\x00\x00\x01\x08\x00\x02\x00\x00\x00\x01\x00"
     server.garbage(refusal)
-    async with connected(server) as ns:
-        with pytest.raises(UnsupportedOperationError, match="UNKNOWN_METHOD of get_catalogs"):
-            await namespaces(ns)
+    await catch(err.UnsupportedOperationError, namespaces(ns), "UNKNOWN_METHOD of get_catalogs")
 
 
-async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive) -> None:
+async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive, ns: AsyncNamespace) -> None:
     server.stop()
-    async with connected(server) as ns:
-        for do in DOES.values():
-            with pytest.raises(ServiceUnavailableError, match="cannot connect to"):
-                await do(ns)
+    for do in DOES.values():
+        await catch(err.ServiceUnavailableError, do(ns), "cannot connect to")
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "seqid", "name", "silence"])
@@ -212,8 +194,7 @@ async def test_a_read_that_fails_on_its_way_is_unavailable(server: FakeHive, fau
     attempt_timeout = "250ms" if fault == "silence" else "10s"
     with server.hold("nothing" if fault != "silence" else ""):
         async with connected(server, attempt_timeout=attempt_timeout, max_retries="1") as ns:
-            with pytest.raises(ServiceUnavailableError, match="2 attempts"):
-                await kept(ns, "lake")
+            await catch(err.ServiceUnavailableError, kept(ns, "lake"), "2 attempts")
     assert len(server.requests) == 2
 
 
@@ -225,73 +206,6 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     exceptions = {exception for answers in ANSWERS.values() for _, exception, _ in answers}
     explained = {"NoSuchDatabase", "NoSuchTable", "TableExists", "Duplicate", "NotEmpty", "Denied", "Unacceptable"}
     assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored", "Replaced", "Incomparable"}
-
-
-@pytest.mark.parametrize(
-    ("uri", "addresses"),
-    [
-        ("thrift://a:1", ["a:1"]),
-        ("thrift://a", ["a:9083"]),
-        ("thrift://a:1, thrift://b:2", ["a:1", "b:2"]),
-        ("thrift://[::1]:7", ["[::1]:7"]),
-    ],
-)
-def test_a_uri_names_one_or_more_addresses(uri: str, addresses: list[str]) -> None:
-    settings = HiveSettings.parse({"uri": uri})
-    assert [str(address) for address in settings.route().addresses] == addresses
-
-
-def test_what_is_usual() -> None:
-    settings = HiveSettings.parse({})
-    assert [str(address) for address in settings.route().addresses] == ["localhost:9083"]
-    policy = settings.limit(settings.policy())
-    assert policy.max_in_flight == settings.client_pool_size == 3
-    # Connect and read; a server itself tries for 20 seconds.
-    assert policy.attempt_timeout == 65.0 and settings.read_timeout > 20
-    assert settings.route().tls is None and settings.login() is None and settings.user_and_groups() is None
-
-
-@pytest.mark.parametrize(("pool", "slots", "bound"), [("8", "32", 8), ("8", "2", 2), ("64", "32", 32)])
-def test_no_more_is_in_flight_than_there_are_connections(pool: str, slots: str, bound: int) -> None:
-    settings = HiveSettings.parse({"client.pool-size": pool, "max_in_flight": slots})
-    assert settings.limit(settings.policy()).max_in_flight == bound
-
-
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"uri": "http://a:1"}, "uri: not a list of thrift://host:port"),
-        ({"uri": "thrift://a:1;thrift://b:2"}, "uri: not a list"),
-        ({"uri": "thrift://a:x"}, "uri: not a list"),
-        ({"uri": "thrift://me:secret@a:1"}, "uri: not a list"),
-        ({"uri": "thrift://a:0"}, "uri: not a list"),
-        ({"uri": "thrift://a:1#b"}, "uri: not a list"),
-        ({"uri": "thrift://"}, "uri: not a list"),
-        ({"uri": "a:1"}, "uri: not a list"),
-        ({"ugi": ":staff"}, "ugi: not a user"),
-        ({"client.pool-size": "0"}, "client_pool_size"),
-        ({"auth": "magic"}, "auth"),
-        ({"auth": "plain"}, "plain requires the other two"),
-        ({"auth": "plain", "user": "me"}, "plain requires the other two"),
-        ({"user": "me", "password": "sesame"}, "only it allows them"),
-        ({"auth": "kerberos", "ugi": "me"}, "ugi: omit it"),
-        ({"auth": "kerberos", "framed": "true"}, "framed: omit it"),
-        ({"ca_bundle": "/x.pem"}, "require use_ssl=true"),
-        ({"use_ssl": "true", "client_key": "/x.key"}, "client_key: give client_cert with it"),
-        ({"max_response_bytes": "10"}, "max_response_bytes"),
-        ({"urri": "thrift://a:1"}, "did you mean uri"),
-    ],
-)
-def test_what_does_not_fit_is_reported(properties: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        HiveSettings.parse(properties)
-    assert "sesame" not in str(caught.value) and "secret" not in str(caught.value)
-
-
-def test_a_certificate_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
-    settings = HiveSettings.parse({"use_ssl": "true", "ca_bundle": str(tmp_path / "none.pem")})
-    with pytest.raises(InvalidInputError, match=r"cannot load .*none\.pem"):
-        settings.route()
 
 
 async def test_the_user_is_sent_first_and_shown_as_identity(server: FakeHive) -> None:
@@ -312,15 +226,13 @@ async def test_a_password_is_sent_over_tls_and_shown_nowhere(tmp_path: Path, cap
             assert await namespaces(ns) == ["hive"]
             assert "sesame" not in repr(ns) + ns.namespace_id()
         async with connected(server, **secure, password="sesame2") as ns:
-            with pytest.raises(UnauthenticatedError) as caught:
-                await namespaces(ns)
+            caught = await catch(err.UnauthenticatedError, namespaces(ns))
         assert "sesame" not in str(caught.value) + caplog.text
 
 
 async def test_frames_are_a_setting() -> None:
-    with FakeHive(framed=True) as server:
-        async with connected(server, framed="true") as ns:
-            assert await namespaces(ns) == ["hive"]
+    async with running(connected, FakeHive(framed=True), framed="true") as (_server, ns):
+        assert await namespaces(ns) == ["hive"]
 
 
 async def test_a_policy_of_the_users_own_opens_no_more_connections(server: FakeHive) -> None:

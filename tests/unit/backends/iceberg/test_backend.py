@@ -1,43 +1,26 @@
-"""Iceberg REST: paths, prefixes, tokens, commits with an unknown outcome, and errors."""
+"""Iceberg REST: paths, prefixes, tokens, errors, protection of tables, and commits with an idempotency key."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropNamespaceRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-)
+from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.observers import Call
 from tests.fakes.iceberg import LANCE, MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import Quirks
+from tests.support.errors import catch
+from tests.support.running import running
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 
@@ -78,88 +61,70 @@ async def test_paths_are_what_the_configuration_says(server: FakeIceberg, path: 
 
 
 async def test_names_are_encoded_once() -> None:
-    with FakeIceberg(Quirks(separator=None, jetty=False)) as server:
+    async with running(connected, FakeIceberg(Quirks(separator=None, jetty=False))) as (server, ns):
         names = ["a b", "é", "a/b", "a%2Fb", "a.b", "a?b#c", "~"]
-        async with connected(server) as ns:
-            for name in names:
-                server.add_table((name, "in.side"), name)
-                result = await ns.describe_table(describe(name, "in.side", name))
-                assert result.location is not None
+        for name in names:
+            server.add_table((name, "in.side"), name)
+            result = await ns.describe_table(describe(name, "in.side", name))
+            assert result.location is not None
         assert "GET /v1/namespaces/a%252Fb%1Fin.side/tables/a%252Fb?snapshots=refs" in paths(server)
 
 
 @pytest.mark.parametrize("level", ["a.b", ".", ".."])
-async def test_a_level_that_cannot_be_addressed_is_refused_before_any_call(level: str) -> None:
-    with FakeIceberg() as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="cannot address a level"):
-                await ns.describe_table(describe(level, "t"))
-            with pytest.raises(InvalidInputError, match="cannot address a level"):
-                await ns.create_namespace(CreateNamespaceRequest(id=[level]))
-        assert paths(server) == ["GET /v1/config"]
+async def test_unaddressable_level_is_refused(server: FakeIceberg, ns: AsyncNamespace, level: str) -> None:
+    await catch(err.InvalidInputError, ns.describe_table(describe(level, "t")), "cannot address a level")
+    await catch(err.InvalidInputError, ns.create_namespace([level]), "cannot address a level")
+    assert paths(server) == ["GET /v1/config"]
 
 
-async def test_a_missing_parent_is_reported_without_advice_on_the_endpoint() -> None:
-    with FakeIceberg() as server:
-        async with connected(server) as ns:
-            with pytest.raises(NamespaceNotFoundError, match=r"found: a\$b \(describe_namespace: .* Not Found\)"):
-                await ns.create_namespace(CreateNamespaceRequest(id=["a", "b", "c"]))
+async def test_missing_parent(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.NamespaceNotFoundError, match=r"found: a\$b \(describe_namespace: .* Not Found\)"):
+        await ns.create_namespace(["a", "b", "c"])
 
 
 async def test_the_warehouse_is_requested_once_and_is_no_level_of_ids() -> None:
-    with FakeIceberg(warehouse="my wh", prefix="p") as server:
+    async with running(connected, FakeIceberg(warehouse="my wh", prefix="p"), warehouse="my wh") as (server, ns):
         server.add_table(("a",), "t")
-        async with connected(server, warehouse="my wh") as ns:
-            await ns.describe_tables([["a", "t"]] * 5 + [["a", f"none{i}"] for i in range(40)])
+        await ns.describe_tables([["a", "t"]] * 5 + [["a", f"none{i}"] for i in range(40)])
         assert server.warehouses == ["my wh"]
 
 
-async def test_a_configuration_that_fails_is_requested_again() -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        server.fail(403, match="config")
-        async with connected(server) as ns:
-            with pytest.raises(PermissionDeniedError, match="the catalog"):
-                await ns.describe_table(describe("a", "t"))
-            assert (await ns.describe_table(describe("a", "t"))).location
+async def test_a_configuration_that_fails_is_requested_again(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.add_table(("a",), "t")
+    server.fail(403, match="config")
+    await catch(err.PermissionDeniedError, ns.describe_table(describe("a", "t")), "the catalog")
+    assert (await ns.describe_table(describe("a", "t"))).location
 
 
 async def test_an_advertised_page_size_is_used_and_all_pages_are_read() -> None:
-    with FakeIceberg(page_size=3) as server:
+    async with running(connected, FakeIceberg(page_size=3)) as (server, ns):
         names = server.add_lance_tables(("a",), 8)
-        async with connected(server) as ns:
-            assert (await ns.list_tables(ListTablesRequest(id=["a"]))).tables == names
+        assert (await ns.list_tables(["a"])).tables == names
         listings = [path for path in paths(server) if "/tables?" in path]
         assert len(listings) == 3 and all("pageSize=3" in path for path in listings)
 
 
 @pytest.mark.parametrize("paging", ["offset", "opaque", "ignored"])
 async def test_a_limit_loads_no_more_than_it_needs(paging: str) -> None:
-    with FakeIceberg(Quirks(paging=paging)) as server:  # type: ignore[arg-type]
+    async with running(connected, FakeIceberg(Quirks(paging=paging))) as (server, ns):  # type: ignore[arg-type]
         names = server.add_lance_tables(("a",), 50)
-        async with connected(server) as ns:
-            page = await ns.list_tables(ListTablesRequest(id=["a"], limit=5))
-            assert page.tables == names[:5] and page.page_token
-            assert sum("snapshots=refs" in path for path in paths(server)) == 5
-            rest = await ns.list_tables(ListTablesRequest(id=["a"], page_token=page.page_token))
-            assert rest.tables == names[5:] and not rest.page_token
+        page = await ns.list_tables(["a"], limit=5)
+        assert page.tables == names[:5] and page.page_token
+        assert sum("snapshots=refs" in path for path in paths(server)) == 5
+        rest = await ns.list_tables(["a"], page_token=page.page_token)
+        assert rest.tables == names[5:] and not rest.page_token
 
 
 async def test_a_listing_that_never_ends_is_an_error() -> None:
-    with FakeIceberg(Quirks(paging="stuck"), page_size=3) as server:
+    async with running(connected, FakeIceberg(Quirks(paging="stuck"), page_size=3)) as (server, ns):
         server.add_lance_tables(("a",), 8)
-        async with connected(server) as ns:
-            with pytest.raises(InternalError, match="does not end"):
-                await ns.list_tables(ListTablesRequest(id=["a"]))
+        await catch(err.InternalError, ns.list_tables(["a"]), "does not end")
 
 
-async def test_a_table_that_cannot_be_loaded_is_not_left_out_of_a_listing() -> None:
-    with FakeIceberg() as server:
-        server.add_lance_tables(("a",), 5)
-        server.fail(403, match="tables/t0003")
-        async with connected(server) as ns:
-            with pytest.raises(PermissionDeniedError, match=r"a\$t0003"):
-                await ns.list_tables(ListTablesRequest(id=["a"]))
+async def test_listing_fails_with_a_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.add_lance_tables(("a",), 5)
+    server.fail(403, match="tables/t0003")
+    await catch(err.PermissionDeniedError, ns.list_tables(["a"]), r"a\$t0003")
 
 
 async def test_a_bearer_token_and_headers_are_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -171,45 +136,9 @@ async def test_a_bearer_token_and_headers_are_sent_and_shown_nowhere(caplog: pyt
             assert "sesame" not in repr(ns) + ns.namespace_id()
         assert all(request.headers["X-Team"] == "sesame-team" for request in server.requests)
         async with connected(server, auth_token="sesame-wrong") as ns:
-            with pytest.raises(UnauthenticatedError) as caught:
-                await ns.describe_table(describe("a", "t"))
+            caught = await catch(err.UnauthenticatedError, ns.describe_table(describe("a", "t")))
             assert "sesame" not in str(caught.value)
     assert "sesame" not in caplog.text
-
-
-async def test_client_credentials_get_one_token_for_all() -> None:
-    with FakeIceberg(client=("me", "s3cret"), expires_in=3600) as server:
-        names = server.add_lance_tables(("a",), 60)
-        async with connected(server, credential="me:s3cret", scope="PRINCIPAL_ROLE:ALL") as ns:
-            (await ns.describe_tables([["a", name] for name in names])).raise_for_errors()
-            assert server.tokens.requests == 1 and server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
-            assert "me" in ns.namespace_id() and "s3cret" not in ns.namespace_id()
-
-
-@pytest.mark.parametrize("status", [401, 419])
-async def test_a_token_that_expires_in_mid_run_is_renewed_once_for_all(status: int) -> None:
-    with FakeIceberg(client=("me", "s3cret"), expired_status=status) as server:
-        names = server.add_lance_tables(("a",), 200)
-
-        def expire_half_way(finished: int, total: int) -> None:
-            if finished == 100:
-                server.expire_tokens()
-
-        async with connected(server, credential="me:s3cret") as ns:
-            described = await ns.describe_tables([["a", name] for name in names], progress=expire_half_way)
-            assert len(described.tables) == 200
-            assert server.tokens.requests == 2
-
-
-async def test_a_wrong_credential_is_reported_once_for_all() -> None:
-    with FakeIceberg(client=("me", "s3cret")) as server:
-        async with connected(server, credential="me:wr0ng") as ns:
-            described = await ns.describe_tables([["a", f"t{i}"] for i in range(20)])
-            assert all(isinstance(error, UnauthenticatedError) for error in described.errors.values())
-            assert all("wr0ng" not in str(error) for error in described.errors.values())
-            assert 1 <= server.tokens.requests <= 20
-            with pytest.raises(UnauthenticatedError, match="fetch_token: HTTP 401: invalid_client"):
-                await ns.describe_table(describe("a", "t"))
 
 
 async def test_a_separate_token_endpoint_is_called() -> None:
@@ -220,197 +149,129 @@ async def test_a_separate_token_endpoint_is_called() -> None:
             await ns.describe_table(describe("a", "t"))
 
 
-async def test_a_commit_whose_answer_was_lost_is_looked_up_and_not_sent_again(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
-            server.cut(match="POST .*/tables/t", when="after")
-            declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
-            assert declared.location == f"{tmp_path.as_uri()}/a/t"
-        assert sum(path.startswith("POST") for path in paths(server)) == 1
-
-
-@pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_commit_that_did_not_arrive_is_reported_as_unknown(tmp_path: Path, status: int) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server, root=str(tmp_path)) as ns:
-            server.fail(status, match="POST .*/tables/t")
-            error = InternalError if status == 500 else ServiceUnavailableError
-            with pytest.raises(error, match=rf"a\$t .*HTTP {status}"):
-                await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
-            assert not await ns.exists(["a", "t"])
-        assert sum(path.startswith("POST") for path in paths(server)) == 1
-
-
-async def test_a_lost_commit_that_somebody_else_won_is_not_ours(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        async with connected(server, root=str(tmp_path)) as ns:
-            server.cut(match="POST .*/tables/t", when="before")
-            with pytest.raises(TableAlreadyExistsError, match="created by another"):
-                await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
-
-
-async def test_a_throttled_commit_did_nothing_and_is_sent_again(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server, root=str(tmp_path)) as ns:
-            server.fail(429, times=2, match="POST .*/tables/t")
-            assert (await ns.declare_table(DeclareTableRequest(id=["a", "t"]))).location
-
-
 async def test_a_location_the_catalog_changed_is_refused_and_nothing_is_left() -> None:
-    with FakeIceberg(Quirks(moves_tables=True)) as server:
+    async with running(connected, FakeIceberg(Quirks(moves_tables=True))) as (server, ns):
         server.add_namespace(("a",))
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="would register it at"):
-                await ns.declare_table(DeclareTableRequest(id=["a", "t"], location="s3://bucket/mine"))
-            assert not await ns.exists(["a", "t"])
+        with pytest.raises(err.InvalidInputError, match="would register it at"):
+            await ns.declare_table(["a", "t"], location="s3://bucket/mine")
+        assert not await ns.exists(["a", "t"])
 
 
-async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server, metadata_path="s3://bucket/_meta") as ns:
-            request = DeclareTableRequest(id=["a", "t"], location="s3://bucket/t.lance/", properties={"k": "v"})
-            declared = await ns.declare_table(request)
-        kept = server.metadata(("a",), "t")
-        assert declared.location == "s3://bucket/t.lance" and kept is not None
-        assert kept["properties"] == {
-            "gc.enabled": "false",
-            "k": "v",
-            "managed_by": "storage",
-            "table_type": "lance",
-            "write.metadata.path": "s3://bucket/_meta/a/t",
-        }
+async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(server: FakeIceberg, tmp_path: Path) -> None:
+    async with connected(server, metadata_path="s3://bucket/_meta") as ns:
+        request = {"id": ["a", "t"], "location": "s3://bucket/t.lance/", "properties": {"k": "v"}}
+        declared = await ns.declare_table(request)
+    kept = server.metadata(("a",), "t")
+    assert declared.location == "s3://bucket/t.lance" and kept is not None
+    assert kept["properties"] == {
+        "gc.enabled": "false",
+        "k": "v",
+        "managed_by": "storage",
+        "table_type": "lance",
+        "write.metadata.path": "s3://bucket/_meta/a/t",
+    }
 
 
 async def gc_enabled(ns: AsyncNamespace, name: str) -> str | None:
     return ((await ns.describe_table(describe("a", name))).properties or {}).get("gc.enabled")
 
 
-async def test_tables_are_protected_from_other_tools_by_default(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server, root=tmp_path.as_uri()) as ns:
-            await ns.declare_table(DeclareTableRequest(id=["a", "declared"]))
-            await ns.register_table(RegisterTableRequest(id=["a", "registered"], location="s3://bucket/t"))
-            own = DeclareTableRequest(id=["a", "own"], properties={"gc.enabled": "true"})
-            await ns.declare_table(own)
-            names = ("declared", "registered", "own")
-            assert [await gc_enabled(ns, name) for name in names] == ["false", "false", "true"]
-        async with connected(server, root=tmp_path.as_uri(), gc_enabled="true") as ns:
-            await ns.declare_table(DeclareTableRequest(id=["a", "unprotected"]))
-            assert await gc_enabled(ns, "unprotected") is None
+async def test_tables_are_protected_from_other_tools_by_default(server: FakeIceberg, tmp_path: Path) -> None:
+    async with connected(server, root=tmp_path.as_uri()) as ns:
+        await ns.declare_table(["a", "declared"])
+        await ns.register_table(["a", "registered"], location="s3://bucket/t")
+        own = {"id": ["a", "own"], "properties": {"gc.enabled": "true"}}
+        await ns.declare_table(own)
+        names = ("declared", "registered", "own")
+        assert [await gc_enabled(ns, name) for name in names] == ["false", "false", "true"]
+    async with connected(server, root=tmp_path.as_uri(), gc_enabled="true") as ns:
+        await ns.declare_table(["a", "unprotected"])
+        assert await gc_enabled(ns, "unprotected") is None
 
 
-async def test_a_version_that_the_catalog_commits_protects_its_table(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        server.add_table(("a",), "t", properties=MANAGED, location=f"{tmp_path.as_uri()}/a/t")
-        async with connected(server, root=tmp_path.as_uri()) as ns:
-            assert await gc_enabled(ns, "t") is None
-            await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
-            assert await gc_enabled(ns, "t") == "false"
-            await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
-        commits = [it.json["updates"] for it in server.requests if it.method == "POST" and "tables/t" in it.path]
-        assert [sum(it["action"] == "set-properties" for it in updates) for updates in commits] == [1, 0]
+async def test_a_version_that_the_catalog_commits_protects_its_table(server: FakeIceberg, tmp_path: Path) -> None:
+    server.add_table(("a",), "t", properties=MANAGED, location=f"{tmp_path.as_uri()}/a/t")
+    async with connected(server, root=tmp_path.as_uri()) as ns:
+        assert await gc_enabled(ns, "t") is None
+        await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
+        assert await gc_enabled(ns, "t") == "false"
+        await ns.write(["a", "t"], pa.table({"x": [1]}), mode="append")
+    commits = [it.json["updates"] for it in server.requests if it.method == "POST" and "tables/t" in it.path]
+    assert [sum(it["action"] == "set-properties" for it in updates) for updates in commits] == [1, 0]
 
 
-async def test_tables_that_were_registered_before_are_protected_by_a_call() -> None:
-    with FakeIceberg() as server:
-        names = server.add_lance_tables(("a",), 3)
-        server.add_lance_tables(("a", "b"), 1, stem="deep")
-        server.add_table(("a",), "other", properties={})
-        server.add_table(("a",), "own", properties={**LANCE, "gc.enabled": "true"})
-        async with connected(server) as ns:
-            changed = await ns.protect_tables(["a"], recursive=False)
-            assert [str(id) for id in changed] == [f"a${name}" for name in names]
-            assert [str(id) for id in await ns.protect_tables()] == ["a$b$deep0000"]
-            assert await ns.protect_tables() == []
-            assert await gc_enabled(ns, names[0]) == "false"
-            assert await gc_enabled(ns, "own") == "true"
-        other = server.metadata(("a",), "other")
-        assert other is not None and other["properties"] == {}
+async def test_older_tables_are_protected_by_a_call(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    names = server.add_lance_tables(("a",), 3)
+    server.add_lance_tables(("a", "b"), 1, stem="deep")
+    server.add_table(("a",), "other", properties={})
+    server.add_table(("a",), "own", properties={**LANCE, "gc.enabled": "true"})
+    changed = await ns.protect_tables(["a"], recursive=False)
+    assert [str(id) for id in changed] == [f"a${name}" for name in names]
+    assert [str(id) for id in await ns.protect_tables()] == ["a$b$deep0000"]
+    assert await ns.protect_tables() == []
+    assert await gc_enabled(ns, names[0]) == "false"
+    assert await gc_enabled(ns, "own") == "true"
+    other = server.metadata(("a",), "other")
+    assert other is not None and other["properties"] == {}
 
 
-async def test_protecting_goes_on_where_a_table_fails() -> None:
-    with FakeIceberg() as server:
-        names = server.add_lance_tables(("a",), 3)
-        async with connected(server, max_retries="0") as ns:
-            server.fail(403, match=f"POST .*{names[0]}", times=None)
-            with pytest.raises(PermissionDeniedError, match=names[0]):
-                await ns.protect_tables()
-            assert [await gc_enabled(ns, name) for name in names] == [None, "false", "false"]
+async def test_protecting_goes_on_where_a_table_fails(server: FakeIceberg) -> None:
+    names = server.add_lance_tables(("a",), 3)
+    async with connected(server, max_retries="0") as ns:
+        server.fail(403, match=f"POST .*{names[0]}", times=None)
+        await catch(err.PermissionDeniedError, ns.protect_tables(), names[0])
+        assert [await gc_enabled(ns, name) for name in names] == [None, "false", "false"]
 
 
-async def test_deregistering_never_purges() -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        async with connected(server) as ns:
-            await ns.deregister_table(DeregisterTableRequest(id=["a", "t"]))
-        assert [dropped.purge for dropped in server.dropped] == ["false"]
+async def test_deregistering_never_purges(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.add_table(("a",), "t")
+    await ns.deregister_table(["a", "t"])
+    assert [dropped.purge for dropped in server.dropped] == ["false"]
 
 
-async def test_a_deletion_whose_answer_was_lost_is_not_sent_again() -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        async with connected(server) as ns:
-            server.cut(match="DELETE", when="after")
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.deregister_table(DeregisterTableRequest(id=["a", "t"]))
-        assert sum(path.startswith("DELETE") for path in paths(server)) == 1
+async def test_renaming_moves_to_another_namespace(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    location = server.add_table(("a",), "t")
+    server.add_namespace(("b",))
+    request = {"id": ["a", "t"], "new_table_name": "u", "new_namespace_id": ["b"]}
+    await ns.rename_table(request)
+    assert (await ns.describe_table(describe("b", "u"))).location == location
+    assert not await ns.exists(["a", "t"])
 
 
-async def test_renaming_moves_to_another_namespace() -> None:
-    with FakeIceberg() as server:
-        location = server.add_table(("a",), "t")
-        server.add_namespace(("b",))
-        async with connected(server) as ns:
-            request = RenameTableRequest(id=["a", "t"], new_table_name="u", new_namespace_id=["b"])
-            await ns.rename_table(request)
-            assert (await ns.describe_table(describe("b", "u"))).location == location
-            assert not await ns.exists(["a", "t"])
+async def test_configured_storage_options_come_with_every_table(server: FakeIceberg) -> None:
+    server.add_table(("a",), "t")
+    async with connected(server, **{"storage.region": "eu-west-1", "storage.aws_secret_access_key": "x"}) as ns:
+        expected = {"region": "eu-west-1", "aws_secret_access_key": "x"}
+        assert (await ns.describe_table(describe("a", "t"))).storage_options == expected
+        table = (await ns.describe_tables([["a", "t"]])).tables["a", "t"]  # type: ignore[index]
+        assert table.storage_options == expected and "aws_secret" not in repr(table)
 
 
-async def test_configured_storage_options_come_with_every_table() -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        async with connected(server, **{"storage.region": "eu-west-1", "storage.aws_secret_access_key": "x"}) as ns:
-            expected = {"region": "eu-west-1", "aws_secret_access_key": "x"}
-            assert (await ns.describe_table(describe("a", "t"))).storage_options == expected
-            table = (await ns.describe_tables([["a", "t"]])).tables["a", "t"]  # type: ignore[index]
-            assert table.storage_options == expected and "aws_secret" not in repr(table)
+async def test_passing_failures_are_overcome_in_bulk(server: FakeIceberg) -> None:
+    names = server.add_lance_tables(("a",), 100)
+    server.fail(503, times=10, match="tables/")
+    server.fail(429, times=10, match="tables/", headers={"Retry-After": "0"})
+    server.cut(times=5, match="tables/")
+    async with connected(server, max_retries="30") as ns:
+        described = await ns.describe_tables([["a", name] for name in names])
+    assert len(described.tables) == 100
 
 
-async def test_passing_failures_are_overcome_in_bulk() -> None:
-    with FakeIceberg() as server:
-        names = server.add_lance_tables(("a",), 100)
-        server.fail(503, times=10, match="tables/")
-        server.fail(429, times=10, match="tables/", headers={"Retry-After": "0"})
-        server.cut(times=5, match="tables/")
-        async with connected(server, max_retries="30") as ns:
-            described = await ns.describe_tables([["a", name] for name in names])
-        assert len(described.tables) == 100
+async def test_a_server_that_dies_in_mid_run_leaves_what_was_found(server: FakeIceberg) -> None:
+    names = server.add_lance_tables(("a",), 60)
+    async with connected(server, max_in_flight="4") as ns:
 
+        def die(finished: int, total: int) -> None:
+            if not server_died:
+                server_died.append(True)
+                server.stop()
 
-async def test_a_server_that_dies_in_mid_run_leaves_what_was_found() -> None:
-    with FakeIceberg() as server:
-        names = server.add_lance_tables(("a",), 60)
-        async with connected(server, max_in_flight="4") as ns:
-
-            def die(finished: int, total: int) -> None:
-                if not server_died:
-                    server_died.append(True)
-                    server.stop()
-
-            server_died: list[bool] = []
-            described = await ns.describe_tables([["a", name] for name in names], progress=die)
-            assert len(described) == 60 and described.tables and described.errors
-            assert all(isinstance(error, ServiceUnavailableError) for error in described.errors.values())
-            server.start()
-            assert len((await ns.describe_tables(described.errors)).tables) == len(described.errors)
+        server_died: list[bool] = []
+        described = await ns.describe_tables([["a", name] for name in names], progress=die)
+        assert len(described) == 60 and described.tables and described.errors
+        assert all(isinstance(error, err.ServiceUnavailableError) for error in described.errors.values())
+        server.start()
+        assert len((await ns.describe_tables(described.errors)).tables) == len(described.errors)
 
 
 ANSWERS: Mapping[str, tuple[bytes, str]] = {
@@ -423,140 +284,164 @@ ANSWERS: Mapping[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_an_answer_of_another_kind_is_reported_and_not_taken_for_missing(answer: str) -> None:
+async def test_malformed_answer_is_reported(server: FakeIceberg, ns: AsyncNamespace, answer: str) -> None:
     body, message = ANSWERS[answer]
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        server.reply(body, match="tables/t")
-        async with connected(server) as ns:
-            with pytest.raises(InternalError, match=re.compile(message)):
-                await ns.describe_table(describe("a", "t"))
+    server.add_table(("a",), "t")
+    server.reply(body, match="tables/t")
+    await catch(err.InternalError, ns.describe_table(describe("a", "t")), message)
 
 
 STATUSES: Mapping[int, type[Exception]] = {
-    400: InvalidInputError,
-    401: UnauthenticatedError,
-    403: PermissionDeniedError,
-    404: TableNotFoundError,
-    418: InternalError,
-    422: InvalidInputError,
-    429: ThrottlingError,
-    500: InternalError,
-    502: ServiceUnavailableError,
-    503: ServiceUnavailableError,
-    504: ServiceUnavailableError,
+    400: err.InvalidInputError,
+    401: err.UnauthenticatedError,
+    403: err.PermissionDeniedError,
+    404: err.TableNotFoundError,
+    418: err.InternalError,
+    422: err.InvalidInputError,
+    429: err.ThrottlingError,
+    500: err.InternalError,
+    502: err.ServiceUnavailableError,
+    503: err.ServiceUnavailableError,
+    504: err.ServiceUnavailableError,
 }
 
 
 @pytest.mark.parametrize("status", STATUSES)
-async def test_each_status_means_its_error(status: int) -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        server.fail(status, times=None, match="tables/t", body=b"<html>odd</html>")
-        async with connected(server) as ns:
-            with pytest.raises(STATUSES[status], match=f"HTTP {status}"):
-                await ns.describe_table(describe("a", "t"))
+async def test_each_status_means_its_error(server: FakeIceberg, ns: AsyncNamespace, status: int) -> None:
+    server.add_table(("a",), "t")
+    server.fail(status, times=None, match="tables/t", body=b"<html>odd</html>")
+    await catch(STATUSES[status], ns.describe_table(describe("a", "t")), f"HTTP {status}")
 
 
-def test_two_credentials_are_one_too_many() -> None:
-    properties = {"endpoint": "http://127.0.0.1", "auth_token": "sesame", "credential": "me:sesame"}
-    with pytest.raises(InvalidInputError, match="auth_token and credential: set one of them") as caught:
-        AsyncNamespace.connect("iceberg", properties)
-    assert "sesame" not in str(caught.value)
+async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
+    with pytest.raises(
+        err.InvalidInputError,
+        match=r"get_config: HTTP 404: no such page \(http://.*/v1/config\); is the endpoint right",
+    ):
+        await ns.exists(["a", "t"])
+    await catch(err.InvalidInputError, ns.drop_namespace(["a"], mode="skip"), "get_config")
 
 
-async def test_an_address_without_a_catalog_is_no_missing_table() -> None:
-    with FakeIceberg() as server:
-        server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
-        async with connected(server) as ns:
-            with pytest.raises(
-                InvalidInputError,
-                match=r"get_config: HTTP 404: no such page \(http://.*/v1/config\); is the endpoint right",
-            ):
-                await ns.exists(["a", "t"])
-            with pytest.raises(InvalidInputError, match="get_config"):
-                await ns.drop_namespace(DropNamespaceRequest(id=["a"], mode="skip"))
+async def test_a_rename_names_the_destination_that_is_in_its_way(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.add_table(("a",), "t")
+    server.add_table(("a",), "taken")
+    await catch(err.TableAlreadyExistsError, ns.rename_table(["a", "t"], new_table_name="taken"), r"a\$taken")
+    request = {"id": ["a", "t"], "new_table_name": "t", "new_namespace_id": ["none"]}
+    await catch(err.NamespaceNotFoundError, ns.rename_table(request), "Namespace not found: none")
 
 
-async def test_a_rename_names_the_destination_that_is_in_its_way() -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        server.add_table(("a",), "taken")
-        async with connected(server) as ns:
-            with pytest.raises(TableAlreadyExistsError, match=r"a\$taken"):
-                await ns.rename_table(RenameTableRequest(id=["a", "t"], new_table_name="taken"))
-            request = RenameTableRequest(id=["a", "t"], new_table_name="t", new_namespace_id=["none"])
-            with pytest.raises(NamespaceNotFoundError, match="Namespace not found: none"):
-                await ns.rename_table(request)
-
-
-async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over() -> None:
-    with FakeIceberg() as server:
-        location = server.add_table(("a",), "t")
-        async with connected(server, max_retries="0") as ns:
-            server.delay(30, match="POST .*/tables/t", times=1)
-            request = RegisterTableRequest(id=["a", "t"], location="s3://bucket/new", mode="overwrite")
-            with deadline(0.3), pytest.raises(ServiceUnavailableError):
-                await ns.register_table(request)
-            assert (await ns.describe_table(describe("a", "t"))).location == location
-
-
-async def test_an_unknown_outcome_stays_unknown_when_looking_fails_too() -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        async with connected(server) as ns:
-            server.fail(503, match="POST .*/tables/t", headers={"Retry-After": "1"})
-            server.fail(403, match="GET .*/tables/t")
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.declare_table(DeclareTableRequest(id=["a", "t"]))
+async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over(server: FakeIceberg) -> None:
+    location = server.add_table(("a",), "t")
+    async with connected(server, max_retries="0") as ns:
+        server.delay(30, match="POST .*/tables/t", times=1)
+        request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "overwrite"}
+        with deadline(0.3), pytest.raises(err.ServiceUnavailableError):
+            await ns.register_table(request)
+        assert (await ns.describe_table(describe("a", "t"))).location == location
 
 
 @pytest.mark.parametrize("value", [None, 1, ["x"]])
-async def test_a_value_that_is_no_text_is_reported(value: object) -> None:
-    with FakeIceberg() as server:
-        server.add_table(("a",), "t")
-        properties = {"table_type": "lance", "k": value}
-        body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": properties}}
-        server.reply(json.dumps(body).encode(), match="tables/t")
-        async with connected(server) as ns:
-            with pytest.raises(InternalError, match="instead of a string"):
-                await ns.describe_table(describe("a", "t"))
+async def test_a_value_that_is_no_text_is_reported(server: FakeIceberg, ns: AsyncNamespace, value: object) -> None:
+    server.add_table(("a",), "t")
+    properties = {"table_type": "lance", "k": value}
+    body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": properties}}
+    server.reply(json.dumps(body).encode(), match="tables/t")
+    await catch(err.InternalError, ns.describe_table(describe("a", "t")), "instead of a string")
 
 
-async def test_fetching_a_token_is_observed_too() -> None:
-    calls: list[Call] = []
-    with FakeIceberg(client=("me", "s3cret")) as server:
-        server.add_table(("a",), "t")
-        async with connected(server, credential="me:s3cret") as ns:
-            with ns.observe(calls.append):
-                await ns.describe_table(describe("a", "t"))
-    assert [call.operation for call in calls] == ["fetch_token", "get_config", "describe_table"]
+async def test_tables_with_data_cost_two_loads_each(server: FakeIceberg, ns: AsyncNamespace, tmp_path: Path) -> None:
+    server.add_lance_tables(("a",), 3)
+    page = await ns.list_tables(["a"], include_declared=True)
+    assert len(page.tables) == 3
+    server.clear()
+    lance.write_dataset(pa.table({"id": [1]}), tmp_path / "full")
+    server.add_table(("b",), "full", location=(tmp_path / "full").as_uri())
+    server.add_table(("b",), "empty", location=(tmp_path / "empty").as_uri())
+    page = await ns.list_tables(["b"], include_declared=False)
+    assert page.tables == ["full"]
+    # The second one requests credentials: a listing needs none, but opening may need them.
+    assert sum("snapshots=refs" in path for path in paths(server)) == 4
 
 
-async def test_tables_with_data_cost_two_loads_each(tmp_path: Path) -> None:
-    with FakeIceberg() as server:
-        server.add_lance_tables(("a",), 3)
-        async with connected(server) as ns:
-            page = await ns.list_tables(ListTablesRequest(id=["a"], include_declared=True))
-            assert len(page.tables) == 3
-            server.clear()
-            lance.write_dataset(pa.table({"id": [1]}), tmp_path / "full")
-            server.add_table(("b",), "full", location=(tmp_path / "full").as_uri())
-            server.add_table(("b",), "empty", location=(tmp_path / "empty").as_uri())
-            page = await ns.list_tables(ListTablesRequest(id=["b"], include_declared=False))
-            assert page.tables == ["full"]
-        # The second one requests credentials: a listing needs none, but opening may need them.
-        assert sum("snapshots=refs" in path for path in paths(server)) == 4
-
-
-async def test_misspelled_fields_are_errors_except_from_rust() -> None:
+async def test_misspelled_fields_are_errors_except_from_rust(server: FakeIceberg, ns: AsyncNamespace) -> None:
     class FromRust(dict[str, object]):
         """Requests of Lance may contain unknown fields of a newer spec."""
 
-    with FakeIceberg() as server:
+    server.add_table(("a",), "t")
+    with pytest.raises(err.InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
+        await ns.list_tables({"id": ["a"], "limt": 5})
+    result = await ns.list_tables(FromRust(id=["a"], newer=5))
+    assert result.tables == ["t"]
+
+
+DECLARE = {"id": ["a", "t"], "location": "s3://bucket/t"}
+IN_PROGRESS = {"message": "in progress", "type": "Conflict", "code": 409, "subtype": "request_in_progress"}
+
+
+def keeping(lifetime: str | None = "PT30M") -> FakeIceberg:
+    server = FakeIceberg(key_lifetime=lifetime)
+    server.add_namespace(("a",))
+    return server
+
+
+def keys(server: FakeIceberg) -> list[str | None]:
+    return [request.headers.get("Idempotency-Key") for request in server.requests if request.method == "POST"]
+
+
+async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -> None:
+    async with running(connected, keeping()) as (server, ns):
+        server.cut(match="POST", when="after", times=2)
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        # Without a key, the table would be described after the lost response.
+        assert [request.method for request in server.requests] == ["GET", *["POST"] * 3]
+        await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
+        first, *again, other = keys(server)
+        assert first and again == [first] * 2 and other != first
+
+
+async def test_a_replacement_has_a_key_too() -> None:
+    async with running(connected, keeping()) as (server, ns):
         server.add_table(("a",), "t")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
-                await ns.list_tables({"id": ["a"], "limt": 5})
-            result = await ns.list_tables(FromRust(id=["a"], newer=5))
-            assert result.tables == ["t"]
+        server.cut(match="POST", when="after")
+        request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
+        assert (await ns.register_table(request)).location == "s3://bucket/new"
+        first, again = keys(server)
+        assert first and again == first
+
+
+async def test_an_attempt_in_progress_is_waited_for() -> None:
+    async with running(connected, keeping()) as (server, ns):
+        server.fail(409, match="POST", body={"error": IN_PROGRESS})
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        first, again = keys(server)
+        assert first == again
+
+
+@pytest.mark.parametrize("lifetime", [None, "PT1M", "soon"])
+async def test_no_key_without_support_for_the_time_of_an_operation(lifetime: str | None) -> None:
+    async with running(connected, keeping(lifetime)) as (server, ns):
+        server.cut(match="POST", when="after")
+        assert (await ns.declare_table(DECLARE)).location == "s3://bucket/t"
+        assert keys(server) == [None]
+
+
+async def test_a_call_that_fails_to_the_end_is_looked_up() -> None:
+    async with running(connected, keeping(), max_retries="2") as (server, ns):
+        server.cut(match="POST", times=None)
+        await catch(err.ServiceUnavailableError, ns.declare_table(DECLARE), "whether it took effect is unknown")
+        assert len(set(keys(server))) == 1 and len(keys(server)) == 3
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [("PT30M", 1800), ("P1DT2H3M4.5S", 93784), ("PT24H", 86400), ("P1M", None), ("", None), (5, None), (None, None)],
+)
+def test_durations(duration: object, seconds: float | None) -> None:
+    assert routes({"idempotency-key-lifetime": duration}).key_lifetime == seconds
+
+
+def test_keys_are_ordered_uuids_of_version_7() -> None:
+    assert {UUID(new_key()).version for _ in range(100)} == {7}
+    assert {UUID(new_key()).variant for _ in range(100)} == {UUID(int=0x8 << 60).variant}
+    assert new_key() != new_key()

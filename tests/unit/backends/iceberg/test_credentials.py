@@ -1,21 +1,23 @@
-"""Credentials that an Iceberg REST catalog vends: requested by a header, or at a separate endpoint."""
+"""What comes with a table from an Iceberg REST catalog: vended credentials, and the cache of tables with ETags."""
 
 from __future__ import annotations
 
 from asyncio import gather
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import DeclareTableRequest, DescribeTableRequest, DescribeTableResponse, ListTableVersionsRequest
-from lance_namespace.errors import InternalError, InvalidInputError, PermissionDeniedError, ServiceUnavailableError
+from lance_namespace import DescribeTableResponse
 
-from lance_ns_async import AsyncNamespace
-from tests.fakes.iceberg import MANAGED, VENDING, FakeIceberg
-from tests.fakes.iceberg.catalog import NESSIE
+from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
+from tests.fakes.iceberg import LANCE, MANAGED, VENDING, FakeIceberg
+from tests.fakes.iceberg.catalog import NESSIE, Quirks
+from tests.support.errors import catch
+from tests.support.running import running
 
 UNTIL = "1795224088134"
 KEYS = {
@@ -52,7 +54,7 @@ async def connected(server: FakeIceberg, **properties: str) -> AsyncIterator[Asy
 
 
 async def described(ns: AsyncNamespace, *, vend: bool | None = True, name: str = "t") -> DescribeTableResponse:
-    return await ns.describe_table(DescribeTableRequest(id=["a", name], vend_credentials=vend))
+    return await ns.describe_table(["a", name], vend_credentials=vend)
 
 
 def calls(server: FakeIceberg) -> list[str]:
@@ -72,9 +74,8 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
 
 
 async def test_older_servers_put_them_into_the_configuration_of_the_table() -> None:
-    with vending(vends_config=KEYS, load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends_config=KEYS, load_config=REGION)) as (_server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
 
 
 async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table() -> None:
@@ -87,44 +88,39 @@ async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table()
 
 @pytest.mark.parametrize("vend", [None, False])
 async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    with vending(vends=[entry()], renews=[entry()], load_config=KEYS) as server:
-        async with connected(server) as ns:
-            assert (await described(ns, vend=vend)).storage_options is None
-            assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
+    async with running(connected, vending(vends=[entry()], renews=[entry()], load_config=KEYS)) as (server, ns):
+        assert (await described(ns, vend=vend)).storage_options is None
+        assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
         assert calls(server) == [LOAD, LOAD]
         assert not any(VENDING in request.headers for request in server.requests)
 
 
 async def test_a_property_enables_credentials_by_default() -> None:
-    with vending(vends=[entry()]) as server:
-        async with connected(server, vend_credentials="true") as ns:
-            assert (await described(ns, vend=None)).storage_options == OPTIONS
-            assert (await described(ns, vend=False)).storage_options is None
-            declared = await ns.declare_table(DeclareTableRequest(id=["a", "u"], location="s3://bucket/u"))
-            assert declared.storage_options == OPTIONS
+    async with running(connected, vending(vends=[entry()]), vend_credentials="true") as (_server, ns):
+        assert (await described(ns, vend=None)).storage_options == OPTIONS
+        assert (await described(ns, vend=False)).storage_options is None
+        declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
+        assert declared.storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("vends", [{}, {"vends": []}, {"vends": [entry("s3://other")]}, {"load_config": REGION}])
 async def test_a_server_that_gives_none_changes_nothing(vends: Mapping[str, Any]) -> None:
-    with vending(**vends) as server:
-        async with connected(server, **{"storage.timeout": "60s"}) as ns:
-            assert (await described(ns)).storage_options == {"timeout": "60s"}
+    async with running(connected, vending(**vends), **{"storage.timeout": "60s"}) as (server, ns):
+        assert (await described(ns)).storage_options == {"timeout": "60s"}
         assert calls(server) == [LOAD]
 
 
 async def test_the_endpoint_gives_what_the_table_came_without() -> None:
-    with vending(vends=[], renews=[entry()], load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends=[], renews=[entry()], load_config=REGION)) as (server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
         assert calls(server) == [LOAD, ENDPOINT]
 
 
 async def test_the_endpoint_renews_what_ends_soon() -> None:
     soon = str(int(time() * 1000) + 30_000)
     near_its_end = entry(changes={"s3.session-token-expires-at-ms": soon, "s3.access-key-id": "old"})
-    with vending(vends=[near_its_end], renews=[entry()], load_config=REGION) as server:
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
+    async with running(connected, vending(vends=[near_its_end], renews=[entry()], load_config=REGION)) as (server, ns):
+        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
         assert calls(server) == [LOAD, ENDPOINT]
 
 
@@ -151,43 +147,36 @@ async def test_what_ends_soon_is_kept_if_it_cannot_be_renewed() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
 async def test_an_endpoint_that_gives_none_changes_nothing(status: int) -> None:
-    with vending(renews=[]) as server:
+    async with running(connected, vending(renews=[])) as (server, ns):
         server.fail(status, match="credentials")
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options is None
-            assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
 
 
-@pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (503, ServiceUnavailableError)])
+@pytest.mark.parametrize(("status", "error"), [(403, err.PermissionDeniedError), (503, err.ServiceUnavailableError)])
 async def test_an_endpoint_that_fails_is_reported(status: int, error: type[Exception]) -> None:
-    with vending(renews=[]) as server:
+    async with running(connected, vending(renews=[]), max_retries="0") as (server, ns):
         server.fail(status, match="credentials", times=None)
-        async with connected(server, max_retries="0") as ns:
-            with pytest.raises(error, match="on demand"):
-                await described(ns)
+        await catch(error, described(ns), "on demand")
 
 
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
-    with vending(refuses_delegation=400) as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="vending is not enabled"):
-                await described(ns)
-            assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
+    async with running(connected, vending(refuses_delegation=400)) as (_server, ns):
+        await catch(err.InvalidInputError, described(ns), "vending is not enabled")
+        assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
 
 
 async def test_configured_options_do_where_credentials_are_forbidden() -> None:
     with vending(refuses_delegation=403) as server:
         async with connected(server) as ns:
-            with pytest.raises(PermissionDeniedError, match="vending is not enabled"):
-                await described(ns)
+            await catch(err.PermissionDeniedError, described(ns), "vending is not enabled")
         async with connected(server, **{"storage.timeout": "60s"}) as ns:
             assert (await described(ns)).storage_options == {"timeout": "60s"}
 
 
 async def test_concurrent_requests_share_a_call() -> None:
-    with vending(renews=[entry()]) as server:
-        async with connected(server) as ns:
-            tables = await gather(*(described(ns) for _ in range(20)))
+    async with running(connected, vending(renews=[entry()])) as (server, ns):
+        tables = await gather(*(described(ns) for _ in range(20)))
         assert {table.storage_options["aws_access_key_id"] for table in tables if table.storage_options} == {"id"}
         assert calls(server) == [LOAD, ENDPOINT]
 
@@ -195,24 +184,175 @@ async def test_concurrent_requests_share_a_call() -> None:
 async def test_an_invalid_expiry_is_reported_without_secrets() -> None:
     with vending(vends=[entry(changes={"s3.session-token-expires-at-ms": "soon"})]) as server:
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="is not a number") as caught:
-                await described(ns)
+            caught = await catch(err.InternalError, described(ns), "is not a number")
         assert "sesame" not in str(caught.value)
 
 
 @pytest.mark.parametrize("property", ["true", "false"])
 async def test_versions_come_with_credentials_where_the_property_says_so(property: str, tmp_path: Path) -> None:
-    with vending(vends=[entry()]) as server:
+    async with running(connected, vending(vends=[entry()]), vend_credentials=property) as (server, ns):
         server.add_table(("a",), "managed", properties=MANAGED, location=tmp_path.as_uri())
-        async with connected(server, vend_credentials=property) as ns:
-            await ns.list_table_versions(ListTableVersionsRequest(id=["a", "managed"], limit=1, descending=True))
+        await ns.list_table_versions(["a", "managed"], limit=1, descending=True)
         flags = [VENDING in request.headers for request in server.requests if "managed" in request.path]
         assert flags and flags == [property == "true"] * len(flags)
 
 
 async def test_nessie_lists_no_endpoint_and_none_is_called() -> None:
-    with FakeIceberg(NESSIE, vends=[]) as server:
+    async with running(connected, FakeIceberg(NESSIE, vends=[])) as (server, ns):
         server.add_table(("a",), "t", location="s3://bucket/x/t")
-        async with connected(server) as ns:
-            assert (await described(ns)).storage_options is None
+        assert (await described(ns)).storage_options is None
         assert calls(server) == [LOAD]
+
+
+KEY = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
+T = ["a", "t"]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeIceberg]:
+    with FakeIceberg(vends=[{"prefix": "s3://", "config": KEY}]) as server:
+        server.add_table(("a",), "t")
+        yield server
+
+
+@asynccontextmanager
+async def connect_caching(server: FakeIceberg, entries: int = 10, **properties: str) -> AsyncIterator[AsyncNamespace]:
+    settings = {"endpoint": server.endpoint, "max_retries": "0", "rest-table-cache.max-entries": str(entries)}
+    async with AsyncNamespace.connect("iceberg", {**settings, **properties}) as ns:
+        yield ns
+
+
+@pytest.fixture
+async def ns(server: FakeIceberg) -> AsyncIterator[AsyncNamespace]:
+    async with connect_caching(server) as opened:
+        yield opened
+
+
+def tags(server: FakeIceberg) -> list[str | None]:
+    """Returns the tag in each request that loads a table."""
+    return [request.headers.get("If-None-Match") for request in server.requests if "/tables/" in request.path]
+
+
+async def test_a_known_table_is_confirmed_without_its_content(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    first = await ns.describe_table(T)
+    assert await ns.describe_table(T) == first
+    assert (await ns.describe_tables([T])).tables[TableId(T)].location == first.location
+    assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=2, misses=1)
+    none, *known = tags(server)
+    assert none is None
+    assert len(set(known)) == 1
+    assert known[0]
+
+
+async def test_without_the_property_no_tag_is_sent(server: FakeIceberg) -> None:
+    async with connect_caching(server, 0) as ns:
+        for _ in range(2):
+            await ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=0, max_entries=0, hits=0, misses=0)
+    assert tags(server) == [None, None]
+
+
+async def test_a_server_without_tags_sends_each_table() -> None:
+    async with running(connect_caching, FakeIceberg(Quirks(etags=False))) as (server, ns):
+        server.add_table(("a",), "t")
+        for _ in range(2):
+            await ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=0, max_entries=10, hits=0, misses=2)
+
+
+async def test_changes_by_other_clients_are_seen_at_once(server: FakeIceberg) -> None:
+    async with connect_caching(server) as ns, connect_caching(server, 0) as other:
+        before = await ns.describe_table(T)
+        update = {"action": "set-properties", "updates": {"team": "data"}}
+        server.commit(("a",), "t", [], [update])
+        properties = (await ns.describe_table(T)).properties
+        assert properties == {**(before.properties or {}), "team": "data"}
+        await other.deregister_table(T)
+        await catch(err.TableNotFoundError, ns.describe_table(T))
+        await other.declare_table(T, location="s3://bucket/new")
+        assert (await ns.describe_table(T)).location == "s3://bucket/new" != before.location
+        assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=0, misses=3)
+
+
+async def test_a_table_renamed_to_a_known_name_is_not_taken_for_the_old_one(server: FakeIceberg) -> None:
+    server.add_table(("a",), "other")
+    async with connect_caching(server) as ns, connect_caching(server, 0) as changing:
+        await ns.describe_table(T)
+        await changing.deregister_table(T)
+        await changing.rename_table(["a", "other"], new_table_name="t")
+        assert (await ns.describe_table(T)).location == "s3://bucket/a/other.lance"
+
+
+async def test_own_changes_remove_the_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    await ns.describe_table(T)
+    request = {"id": T, "location": "s3://bucket/next", "mode": "OVERWRITE"}
+    await ns.register_table(request)
+    assert ns.table_cache().entries == 0
+    assert (await ns.describe_table(T)).location == "s3://bucket/next"
+    await ns.rename_table(T, new_table_name="u")
+    assert ns.table_cache().entries == 0
+    assert (await ns.describe_table(["a", "u"])).location == "s3://bucket/next"
+    await ns.deregister_table(["a", "u"])
+    assert ns.table_cache().entries == 0
+
+
+async def test_credentials_are_always_requested_anew(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    # The server, like Iceberg's own, would return 304 without credentials.
+    request = {"id": T, "vend_credentials": True}
+    await ns.describe_table(T)
+    for secret in ("hush", "new"):
+        server.vends = [{"prefix": "s3://", "config": {**KEY, "s3.secret-access-key": secret}}]
+        options = (await ns.describe_table(request)).storage_options
+        assert options is not None
+        assert options["aws_secret_access_key"] == secret
+    assert (await ns.describe_table(T)).storage_options is None
+    assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=1, misses=1)
+    _, first, second, last = tags(server)
+    assert (first, second) == (None, None)
+    assert last
+
+
+async def test_a_304_for_a_table_that_is_not_kept_is_an_error(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.reply(b"", status=304, match="/tables/", times=2)
+    await catch(err.InternalError, ns.describe_table(T), "HTTP 304: unchanged, but the request named no known response")
+    await catch(err.InternalError, ns.describe_table(T, vend_credentials=True), "HTTP 304")
+    assert ns.table_cache().entries == 0
+
+
+async def test_a_principal_without_the_right_gets_no_kept_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    await ns.describe_table(T)
+    server.fail(403, match="/tables/")
+    await catch(err.PermissionDeniedError, ns.describe_table(T))
+
+
+async def test_namespaces_with_equal_properties_share_no_tables(server: FakeIceberg) -> None:
+    async with connect_caching(server) as one, connect_caching(server) as other:
+        await one.describe_table(T)
+        await other.describe_table(T)
+        assert (one.table_cache().hits, other.table_cache().hits) == (0, 0)
+    assert tags(server) == [None, None]
+
+
+async def test_the_number_of_kept_tables_is_limited(server: FakeIceberg) -> None:
+    names = server.add_lance_tables(("a",), 5)
+    async with connect_caching(server, 2) as ns:
+        result = await ns.describe_tables([["a", name] for name in names])
+        assert len(result.tables) == 5
+        assert ns.table_cache() == CacheUse(entries=2, max_entries=2, hits=0, misses=5)
+
+
+async def test_a_changed_result_does_not_change_the_kept_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    server.add_table(("a",), "mine", properties={**LANCE, "team": "data"})
+    response = await ns.describe_table(["a", "mine"])
+    assert response.properties is not None
+    response.properties["team"] = "other"
+    again = await ns.describe_table(["a", "mine"])
+    assert again.properties is not None
+    assert again.properties["team"] == "data"
+
+
+def test_a_sync_namespace_has_its_own_cache(server: FakeIceberg) -> None:
+    with Namespace.connect("iceberg", {"endpoint": server.endpoint, "rest_table_cache_max_entries": "5"}) as ns:
+        for _ in range(2):
+            ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=1, max_entries=5, hits=1, misses=1)

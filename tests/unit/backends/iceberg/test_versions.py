@@ -11,31 +11,16 @@ from uuid import uuid4
 
 import anyio
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    BatchCreateTableVersionsRequest,
-    CreateTableVersionRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DescribeTableVersionRequest,
-    ListTableVersionsRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
+from lance_namespace import BatchCreateTableVersionsRequest, CreateTableVersionRequest
 from lance_namespace_urllib3_client.models.create_table_version_entry import CreateTableVersionEntry
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.iceberg import MANAGED, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
+from tests.support.errors import catch
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms", "max_retries": "2"}
 COMMIT = "POST .*/tables/t$"
@@ -63,7 +48,7 @@ class Site:
 
     async def declared(self, *names: str) -> None:
         for name in names or ("t",):
-            await self.ns.declare_table(DeclareTableRequest(id=["a", name]))
+            await self.ns.declare_table(["a", name])
 
     def staged(self, number: int, table: str = "t") -> str:
         """Returns the location of a version's staged manifest, as Lance passes it."""
@@ -80,7 +65,7 @@ class Site:
         await self.ns.create_table_version(self.request(number, **fields))
 
     async def latest(self, table: str = "t") -> int | None:
-        return (await self.ns.describe_table(DescribeTableRequest(id=["a", table]))).version
+        return (await self.ns.describe_table(["a", table])).version
 
     def commits(self, table: str = "t") -> Sequence[Any]:
         """Returns the commits of a table since its declaration."""
@@ -131,24 +116,22 @@ def added(commit: Any) -> Any:
         ({"iceberg.managed-by": "impl"}, {"managed_by": "storage"}, False),
     ],
 )
-async def test_a_declaration_sets_who_commits_versions(
-    tmp_path: Path, connection: dict[str, str], table_properties: dict[str, str], managed: bool
+async def test_declaration_sets_who_commits(
+    server: FakeIceberg, tmp_path: Path, connection: dict[str, str], table_properties: dict[str, str], managed: bool
 ) -> None:
-    with FakeIceberg() as server:
-        server.add_namespace(("a",))
-        properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), **connection}
-        async with AsyncNamespace.connect("iceberg", properties) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["a", "t"], properties=table_properties))
-            result = await ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+    properties = {"endpoint": server.endpoint, "root": tmp_path.as_uri(), **connection}
+    async with AsyncNamespace.connect("iceberg", properties) as ns:
+        declared = await ns.declare_table(["a", "t"], properties=table_properties)
+        result = await ns.describe_table(["a", "t"])
     assert declared.managed_versioning is managed and result.managed_versioning is managed
     assert result.version is None and result.properties is not None
     assert result.properties["managed_by"] == ("impl" if managed else "storage")
 
 
 async def test_other_catalogs_do_not_commit_versions(here: Site) -> None:
-    with pytest.raises(InvalidInputError, match=r"managed_by='server': it must be 'storage', .* or 'impl'"):
-        await here.ns.declare_table(DeclareTableRequest(id=["a", "t"], properties={"managed_by": "Server"}))
-    with pytest.raises(InvalidInputError, match="managed_by: Input should be 'storage' or 'impl'"):
+    with pytest.raises(err.InvalidInputError, match=r"managed_by='server': it must be 'storage', .* or 'impl'"):
+        await here.ns.declare_table(["a", "t"], properties={"managed_by": "Server"})
+    with pytest.raises(err.InvalidInputError, match="managed_by: Input should be 'storage' or 'impl'"):
         AsyncNamespace.connect("iceberg", {"endpoint": "http://h", "managed_by": "server"})
 
 
@@ -162,11 +145,11 @@ async def test_other_catalogs_do_not_commit_versions(here: Site) -> None:
         ({"table_type": "lance"}, 3, 2, None),
     ],
 )
-async def test_the_current_snapshot_counts_where_the_catalog_commits(
+async def test_current_snapshot_is_the_version(
     here: Site, properties: dict[str, str], snapshots: int, format: int, version: int | None
 ) -> None:
     here.server.add_table(("a",), "t", properties=properties, snapshots=snapshots, format_version=format)
-    result = await here.ns.describe_table(DescribeTableRequest(id=["a", "t"]))
+    result = await here.ns.describe_table(["a", "t"])
     assert (result.version, result.managed_versioning) == (version, properties == MANAGED)
 
 
@@ -247,13 +230,13 @@ async def test_of_many_writers_one_wins(tmp_path: Path, written: Path, quirks: Q
             await here.create(1)
         requests = [here.request(number) for _ in range(8)]
         won: list[str] = []
-        lost: list[LanceNamespaceError] = []
+        lost: list[err.LanceNamespaceError] = []
 
         async def write(request: CreateTableVersionRequest) -> None:
             try:
                 await here.ns.create_table_version(request)
                 won.append(request.manifest_path)
-            except ConcurrentModificationError as e:
+            except err.ConcurrentModificationError as e:
                 lost.append(e)
 
         # They all have read the same latest version before any of them commits.
@@ -273,8 +256,7 @@ async def test_a_stale_writer_gets_an_error_and_sends_nothing(here: Site) -> Non
     await here.create(1)
     await here.create(2)
     here.server.clear()
-    with pytest.raises(ConcurrentModificationError, match=r"^Concurrent modification: a\$t \(version 1 is taken"):
-        await here.create(1)
+    await catch(err.ConcurrentModificationError, here.create(1), r"^Concurrent modification: a\$t \(version 1 is taken")
     assert not here.commits()
 
 
@@ -291,14 +273,14 @@ async def test_gaps_are_allowed(here: Site) -> None:
     await here.declared()
     await here.create(2)
     await here.create(5)
-    listed = await here.ns.list_table_versions(ListTableVersionsRequest(id=["a", "t"]))
+    listed = await here.ns.list_table_versions(["a", "t"])
     assert [version.version for version in listed.versions] == [2, 5]
 
 
 @pytest.mark.parametrize("fails", ["cut", 500, 502, 503, 504])
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("quirks", [Quirks(), NESSIE])
-async def test_a_commit_whose_answer_was_lost_is_looked_up(
+async def test_lost_commit_is_looked_up(
     tmp_path: Path, written: Path, quirks: Quirks, number: int, fails: int | str
 ) -> None:
     async with site(FakeIceberg(quirks), tmp_path, written) as here:
@@ -328,8 +310,7 @@ async def test_a_commit_that_never_arrived_is_sent_again(here: Site, fails: int 
 async def test_a_commit_that_gets_no_answer_ever_is_of_unknown_outcome(here: Site) -> None:
     await here.declared()
     here.server.cut(match=COMMIT, times=None)
-    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 3 and await here.latest() is None
 
 
@@ -337,8 +318,7 @@ async def test_a_repetition_waits_as_long_as_the_server_requests(here: Site) -> 
     await here.declared()
     here.server.fail(503, match=COMMIT, headers={"Retry-After": "3600"})
     # There is not enough time left, so it fails at once, and nothing is sent again.
-    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 1 and await here.latest() is None
 
 
@@ -346,8 +326,7 @@ async def test_what_is_in_doubt_stays_so_whatever_becomes_of_the_repetitions(her
     await here.declared()
     here.server.cut(match=COMMIT)
     here.server.fail(409, match=COMMIT, times=None)
-    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-        await here.create(1)
+    await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
     assert len(here.commits()) == 3
 
 
@@ -358,8 +337,7 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
         async with anyio.create_task_group() as group:
 
             async def write() -> None:
-                with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                    await here.create(1)
+                await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")
 
             group.start_soon(write)
             await hold.reached()
@@ -367,14 +345,12 @@ async def test_where_looking_fails_the_outcome_is_unknown(here: Site) -> None:
             hold.release()
     here.server.heal()
     # A later client finds it, and completes it.
-    result = await here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"]))
+    result = await here.ns.describe_table_version(["a", "t"])
     assert result.version.version == 1 and await anyio.Path("/", result.version.manifest_path).exists()
 
 
 @pytest.mark.parametrize(("quirks", "message"), [(Quirks(), None), (NESSIE, "lists only its latest version 2")])
-async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
-    tmp_path: Path, written: Path, quirks: Quirks, message: str | None
-) -> None:
+async def test_lost_commit_below_another(tmp_path: Path, written: Path, quirks: Quirks, message: str | None) -> None:
     async with site(FakeIceberg(quirks), tmp_path, written) as here:
         await here.declared()
         staging = here.staged(2)
@@ -393,19 +369,15 @@ async def test_a_commit_whose_answer_was_lost_and_upon_which_another_built(
             if message is None:
                 await here.create(1)
             else:
-                with pytest.raises(ServiceUnavailableError, match=message):
-                    await here.create(1)
+                await catch(err.ServiceUnavailableError, here.create(1), message)
         assert len(here.commits()) == 1 and await here.latest() == 2
 
 
-@pytest.mark.parametrize(("status", "cls"), [(403, PermissionDeniedError), (404, TableNotFoundError)])
-async def test_refusals_of_the_server_are_reported_unchanged(
-    here: Site, status: int, cls: type[LanceNamespaceError]
-) -> None:
+@pytest.mark.parametrize(("status", "cls"), [(403, err.PermissionDeniedError), (404, err.TableNotFoundError)])
+async def test_refusals_are_reported_unchanged(here: Site, status: int, cls: type[err.LanceNamespaceError]) -> None:
     await here.declared()
     here.server.fail(status, match=COMMIT)
-    with pytest.raises(cls, match="create_table_version"):
-        await here.create(1)
+    await catch(cls, here.create(1), "create_table_version")
     assert len(here.commits()) == 1
 
 
@@ -415,8 +387,7 @@ async def test_an_unexplained_refusal_is_checked(here: Site) -> None:
     await here.create(1)
     assert len(here.commits()) == 2
     here.server.fail(409, match=COMMIT, times=None)
-    with pytest.raises(InternalError, match=r"rejected a commit without a conflicting version: .* HTTP 409"):
-        await here.create(2)
+    await catch(err.InternalError, here.create(2), r"rejected a commit without a conflicting version: .* HTTP 409")
     assert len(here.commits()) == 5 and await here.latest() == 1
 
 
@@ -441,7 +412,7 @@ async def test_where_one_version_is_taken_none_is_made(here: Site) -> None:
     await here.declared("t", "u")
     await here.create(1)
     entries = [entry(here, "u", 1), entry(here, "t", 1)]
-    with pytest.raises(ConcurrentModificationError, match=r"a\$t \(version 1 is taken; the latest is 1\)"):
+    with pytest.raises(err.ConcurrentModificationError, match=r"a\$t \(version 1 is taken; the latest is 1\)"):
         await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=entries))
     assert await here.latest("u") is None
 
@@ -451,7 +422,7 @@ async def test_a_server_that_commits_tables_one_by_one_is_reported(here: Site) -
     mine = [entry(here, "t", 1), entry(here, "u", 1)]
     await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=mine[:1]))
     await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=[entry(here, "u", 1)]))
-    with pytest.raises(InternalError, match=r"a\$u \(version 1 is taken.*took effect for a\$t"):
+    with pytest.raises(err.InternalError, match=r"a\$u \(version 1 is taken.*took effect for a\$t"):
         await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=mine))
 
 
@@ -463,7 +434,7 @@ async def test_thanks_for_several_tables_are_checked(here: Site) -> None:
     assert len(made.versions) == 2 and (await here.latest("t"), await here.latest("u")) == (1, 1)
     here.server.reply("", status=204, match="transactions/commit", times=None)
     entries = [entry(here, "t", 2), entry(here, "u", 2)]
-    with pytest.raises(InternalError, match="reported a commit that did not happen"):
+    with pytest.raises(err.InternalError, match="reported a commit that did not happen"):
         await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=entries))
 
 
@@ -471,7 +442,7 @@ async def test_not_every_server_commits_several_tables(tmp_path: Path, written: 
     async with site(FakeIceberg(Quirks(transactions=False)), tmp_path, written) as here:
         await here.declared("t", "u")
         entries = [entry(here, "t", 1), entry(here, "u", 1)]
-        with pytest.raises(UnsupportedOperationError, match="commit them one by one"):
+        with pytest.raises(err.UnsupportedOperationError, match="commit them one by one"):
             await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=entries))
         made = await here.ns.batch_create_table_versions(BatchCreateTableVersionsRequest(entries=entries[:1]))
         assert len(made.versions) == 1
@@ -480,9 +451,8 @@ async def test_not_every_server_commits_several_tables(tmp_path: Path, written: 
 async def test_missing_tables_are_missing(here: Site) -> None:
     for call in (
         here.create(1),
-        here.ns.list_table_versions(ListTableVersionsRequest(id=["a", "t"])),
-        here.ns.describe_table_version(DescribeTableVersionRequest(id=["a", "t"], version=1)),
+        here.ns.list_table_versions(["a", "t"]),
+        here.ns.describe_table_version(["a", "t"], version=1),
         here.ns.batch_delete_table_versions({"id": ["a", "t"], "ranges": []}),
     ):
-        with pytest.raises(TableNotFoundError, match=r"^Table not found: a\$t"):
-            await call
+        await catch(err.TableNotFoundError, call, r"^Table not found: a\$t")

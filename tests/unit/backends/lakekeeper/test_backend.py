@@ -1,37 +1,23 @@
-"""The differences of Lakekeeper: its paths and bodies, names, renames, deletions, locations and credentials."""
+"""The differences of Lakekeeper: paths, names, renames, deletions, locations, credentials, and those from its API."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
+import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-)
+from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet.copies import copy
 from tests.fakes.lakekeeper import FakeLakekeeper
+from tests.support.errors import catch
+from tests.support.running import running
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "secret", "s3.session-token": "token"}
@@ -44,7 +30,7 @@ async def connect(server: FakeLakekeeper, **properties: str) -> AsyncIterator[As
 
 
 async def describe(ns: AsyncNamespace, *id: str, vend: bool | None = None) -> DescribeTableResponse:
-    return await ns.describe_table(DescribeTableRequest(id=list(id), vend_credentials=vend))
+    return await ns.describe_table(list(id), vend_credentials=vend)
 
 
 def requests_of(server: FakeLakekeeper) -> list[str]:
@@ -53,202 +39,161 @@ def requests_of(server: FakeLakekeeper) -> list[str]:
     return [str(request).replace(f"/{prefix}", "") for request in server.requests if "/config" not in request.path]
 
 
-async def test_every_operation_has_its_path() -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(("a b", "c"))
-        async with connect(server) as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["a b", "d"], properties={"k": "v"}))
-            result = await ns.describe_namespace(DescribeNamespaceRequest(id=["a b", "d"]))
-            assert result.properties is not None and result.properties.pop("namespace_id")
-            assert result.properties == {"k": "v", "location": "s3://bucket/lake"}
-            assert (await ns.list_namespaces(ListNamespacesRequest(id=["a b"]))).namespaces == ["c", "d"]
-            await ns.drop_namespace(DropNamespaceRequest(id=["a b", "d"]))
-            await ns.declare_table(DeclareTableRequest(id=["a b", "c", "t/1"]))
-            assert (await ns.list_tables(ListTablesRequest(id=["a b", "c"]))).tables == ["t/1"]
-            await ns.deregister_table(DeregisterTableRequest(id=["a b", "c", "t/1"]))
-        tables = "/lakekeeper/v1/namespaces/a%20b%1Fc/generic-tables"
-        assert requests_of(server) == [
-            "HEAD /catalog/v1/namespaces/a%20b",
-            "POST /catalog/v1/namespaces",
-            "GET /catalog/v1/namespaces/a%20b%1Fd",
-            "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b",
-            "DELETE /catalog/v1/namespaces/a%20b%1Fd",
-            f"POST {tables}",
-            f"GET {tables}?pageSize=1000",
-            f"GET {tables}?pageSize=1000&pageToken=1",
-            f"GET {tables}/t%2F1",
-            f"DELETE {tables}/t%2F1?purgeRequested=false",
-        ]
+async def test_every_operation_has_its_path(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(("a b", "c"))
+    await ns.create_namespace(["a b", "d"], properties={"k": "v"})
+    result = await ns.describe_namespace(["a b", "d"])
+    assert result.properties is not None and result.properties.pop("namespace_id")
+    assert result.properties == {"k": "v", "location": "s3://bucket/lake"}
+    assert (await ns.list_namespaces(["a b"])).namespaces == ["c", "d"]
+    await ns.drop_namespace(["a b", "d"])
+    await ns.declare_table(["a b", "c", "t/1"])
+    assert (await ns.list_tables(["a b", "c"])).tables == ["t/1"]
+    await ns.deregister_table(["a b", "c", "t/1"])
+    tables = "/lakekeeper/v1/namespaces/a%20b%1Fc/generic-tables"
+    assert requests_of(server) == [
+        "HEAD /catalog/v1/namespaces/a%20b",
+        "POST /catalog/v1/namespaces",
+        "GET /catalog/v1/namespaces/a%20b%1Fd",
+        "GET /catalog/v1/namespaces?pageSize=1000&parent=a%20b",
+        "DELETE /catalog/v1/namespaces/a%20b%1Fd",
+        f"POST {tables}",
+        f"GET {tables}?pageSize=1000",
+        f"GET {tables}?pageSize=1000&pageToken=1",
+        f"GET {tables}/t%2F1",
+        f"DELETE {tables}/t%2F1?purgeRequested=false",
+    ]
 
 
-async def test_one_configuration_serves_all_operations_and_names_the_warehouse() -> None:
-    with FakeLakekeeper() as server:
-        server.add_lance_tables(("n",), 3)
-        async with connect(server, endpoint=f"{server.endpoint}/catalog/") as ns:
-            for name in ("t0000", "t0001", "t0002"):
-                await describe(ns, "n", name)
-        configs = [request.path for request in server.requests if "config" in request.path]
-        assert configs == ["/catalog/v1/config?warehouse=lake"]
+async def test_one_configuration_serves_all_operations_and_names_the_warehouse(server: FakeLakekeeper) -> None:
+    server.add_lance_tables(("n",), 3)
+    async with connect(server, endpoint=f"{server.endpoint}/catalog/") as ns:
+        for name in ("t0000", "t0001", "t0002"):
+            await describe(ns, "n", name)
+    configs = [request.path for request in server.requests if "config" in request.path]
+    assert configs == ["/catalog/v1/config?warehouse=lake"]
 
 
-async def test_a_missing_warehouse_is_no_missing_table() -> None:
-    with FakeLakekeeper() as server:
-        async with connect(server, warehouse="none") as ns:
-            with pytest.raises(InvalidInputError, match="Warehouse 'none' not found"):
-                await describe(ns, "n", "t")
+async def test_a_missing_warehouse_is_no_missing_table(server: FakeLakekeeper) -> None:
+    async with connect(server, warehouse="none") as ns:
+        await catch(err.InvalidInputError, describe(ns, "n", "t"), "Warehouse 'none' not found")
 
 
-async def test_a_declaration_leaves_the_location_to_the_server() -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(("n",))
-        async with connect(server) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["n", "t"], properties={"doc": "about", "k": "v"}))
-        [body] = [request.json for request in server.requests if request.method == "POST"]
-        assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
-        identity = body["properties"].pop("lance_ns.registration")
-        assert identity and body == {
-            "name": "t",
-            "format": "lance",
-            "doc": "about",
-            "properties": {"doc": "about", "k": "v", "table_type": "lance"},
-        }
+async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    declared = await ns.declare_table(["n", "t"], properties={"doc": "about", "k": "v"})
+    [body] = [request.json for request in server.requests if request.method == "POST"]
+    assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
+    identity = body["properties"].pop("lance_ns.registration")
+    assert identity and body == {
+        "name": "t",
+        "format": "lance",
+        "doc": "about",
+        "properties": {"doc": "about", "k": "v", "table_type": "lance"},
+    }
 
 
-async def test_a_listing_leaves_out_other_formats_and_reads_all_pages_at_no_call_per_table() -> None:
-    with FakeLakekeeper() as server:
-        names = server.add_lance_tables(("n",), 1500)
-        server.add_table(("n",), "other", format="delta")
-        async with connect(server) as ns:
-            assert [table.name async for table in ns.iter_tables(["n"])] == names
-        assert len(requests_of(server)) == 3
+async def test_listing_filters_formats_at_no_extra_call(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    names = server.add_lance_tables(("n",), 1500)
+    server.add_table(("n",), "other", format="delta")
+    assert [table.name async for table in ns.iter_tables(["n"])] == names
+    assert len(requests_of(server)) == 3
 
 
-async def test_names_are_found_in_any_case_and_kept_as_they_were_declared() -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(("Sales",))
-        async with connect(server) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["Sales", "Orders"]))
-            assert (await describe(ns, "sales", "ORDERS")).location == declared.location
-            assert (await ns.list_tables(ListTablesRequest(id=["SALES"]))).tables == ["Orders"]
-            with pytest.raises(TableAlreadyExistsError):
-                await ns.declare_table(DeclareTableRequest(id=["sales", "orders"]))
-            await ns.rename_table(RenameTableRequest(id=["sales", "orders"], new_table_name="ORDERS"))
-            assert (await ns.list_tables(ListTablesRequest(id=["sales"]))).tables == ["ORDERS"]
+async def test_case_of_names(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(("Sales",))
+    declared = await ns.declare_table(["Sales", "Orders"])
+    assert (await describe(ns, "sales", "ORDERS")).location == declared.location
+    assert (await ns.list_tables(["SALES"])).tables == ["Orders"]
+    await catch(err.TableAlreadyExistsError, ns.declare_table(["sales", "orders"]))
+    await ns.rename_table(["sales", "orders"], new_table_name="ORDERS")
+    assert (await ns.list_tables(["sales"])).tables == ["ORDERS"]
 
 
 @pytest.mark.parametrize("operation", ["describe", "drop", "list", "create", "table"])
-async def test_a_plus_in_a_namespace_is_refused_because_the_server_reads_a_blank(operation: str) -> None:
-    with FakeLakekeeper() as server:
-        server.add_table(("a b",), "t")
-        server.add_namespace(("a b", "empty"))
-        async with connect(server) as ns:
-            calls: dict[str, Any] = {
-                "describe": lambda: ns.describe_namespace(DescribeNamespaceRequest(id=["a+b"])),
-                "drop": lambda: ns.drop_namespace(DropNamespaceRequest(id=["a+b", "empty"])),
-                "list": lambda: ns.list_namespaces(ListNamespacesRequest(id=["a+b"])),
-                "create": lambda: ns.create_namespace(CreateNamespaceRequest(id=["a+b", "c"])),
-                "table": lambda: describe(ns, "a+b", "t"),
-            }
-            with pytest.raises(InvalidInputError, match="as a blank; choose another name"):
-                await calls[operation]()
-        assert len(server.warehouse.spaces) == 2 and requests_of(server) == []
+async def test_plus_in_a_namespace_is_refused(server: FakeLakekeeper, ns: AsyncNamespace, operation: str) -> None:
+    server.add_table(("a b",), "t")
+    server.add_namespace(("a b", "empty"))
+    calls: dict[str, Any] = {
+        "describe": lambda: ns.describe_namespace(["a+b"]),
+        "drop": lambda: ns.drop_namespace(["a+b", "empty"]),
+        "list": lambda: ns.list_namespaces(["a+b"]),
+        "create": lambda: ns.create_namespace(["a+b", "c"]),
+        "table": lambda: describe(ns, "a+b", "t"),
+    }
+    await catch(err.InvalidInputError, calls[operation](), "as a blank; choose another name")
+    assert len(server.warehouse.spaces) == 3 and requests_of(server) == []
 
 
 @pytest.mark.parametrize("levels", [["a.b"], ["a", "b", "c", "d", "e", "f"]])
-async def test_namespaces_that_the_server_refuses_are_invalid_input(levels: list[str]) -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(levels[:-1] or ["a"])
-        async with connect(server) as ns:
-            with pytest.raises(InvalidInputError):
-                await ns.create_namespace(CreateNamespaceRequest(id=levels))
+async def test_invalid_namespace(server: FakeLakekeeper, ns: AsyncNamespace, levels: list[str]) -> None:
+    server.add_namespace(levels[:-1] or ["a"])
+    await catch(err.InvalidInputError, ns.create_namespace(levels))
 
 
-async def test_a_table_moves_to_another_namespace() -> None:
-    with FakeLakekeeper() as server:
-        server.add_namespace(("m", "n"))
-        location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            request = RenameTableRequest(id=["n", "t"], new_namespace_id=["m", "n"], new_table_name="u")
-            await ns.rename_table(request)
-            assert (await describe(ns, "m", "n", "u")).location == location
-            with pytest.raises(TableNotFoundError):
-                await describe(ns, "n", "t")
-            with pytest.raises(NamespaceNotFoundError):
-                await ns.rename_table(
-                    RenameTableRequest(id=["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
-                )
-        [body, _] = [request.json for request in server.requests if request.method == "POST"]
-        assert body == {
-            "source": {"namespace": ["n"], "name": "t"},
-            "destination": {"namespace": ["m", "n"], "name": "u"},
-        }
+async def test_a_table_moves_to_another_namespace(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(("m", "n"))
+    location = server.add_table(("n",), "t")
+    request = {"id": ["n", "t"], "new_namespace_id": ["m", "n"], "new_table_name": "u"}
+    await ns.rename_table(request)
+    assert (await describe(ns, "m", "n", "u")).location == location
+    await catch(err.TableNotFoundError, describe(ns, "n", "t"))
+    with pytest.raises(err.NamespaceNotFoundError):
+        await ns.rename_table(["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
+    [body, _] = [request.json for request in server.requests if request.method == "POST"]
+    assert body == {"source": {"namespace": ["n"], "name": "t"}, "destination": {"namespace": ["m", "n"], "name": "u"}}
 
 
-async def test_an_iceberg_table_takes_the_name() -> None:
-    with FakeLakekeeper() as server:
-        server.add_iceberg_table(("n",), "t")
-        server.add_table(("n",), "u")
-        async with connect(server) as ns:
-            with pytest.raises(TableAlreadyExistsError):
-                await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
-            with pytest.raises(TableAlreadyExistsError):
-                await ns.rename_table(RenameTableRequest(id=["n", "u"], new_table_name="T"))
-            assert (await ns.list_tables(ListTablesRequest(id=["n"]))).tables == ["u"]
+async def test_an_iceberg_table_takes_the_name(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_iceberg_table(("n",), "t")
+    server.add_table(("n",), "u")
+    await catch(err.TableAlreadyExistsError, ns.declare_table(["n", "t"]))
+    await catch(err.TableAlreadyExistsError, ns.rename_table(["n", "u"], new_table_name="T"))
+    assert (await ns.list_tables(["n"])).tables == ["u"]
 
 
 async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> None:
-    with FakeLakekeeper(soft=True) as server:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
         location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
-            assert [table["name"] for table in server.warehouse.deleted] == ["t"]
-            with pytest.raises(TableNotFoundError):
-                await describe(ns, "n", "t")
-            with pytest.raises(InvalidInputError, match="a deleted table that can still be restored"):
-                await ns.register_table(RegisterTableRequest(id=["n", "t"], location=location))
-            again = await ns.declare_table(DeclareTableRequest(id=["n", "t"]))
-            assert again.location != location
+        await ns.deregister_table(["n", "t"])
+        assert [table["name"] for table in server.warehouse.deleted] == ["t"]
+        await catch(err.TableNotFoundError, describe(ns, "n", "t"))
+        with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
+            await ns.register_table(["n", "t"], location=location)
+        again = await ns.declare_table(["n", "t"])
+        assert again.location != location
 
 
-async def test_a_protected_table_is_not_removed() -> None:
-    with FakeLakekeeper() as server:
-        location = server.add_table(("n",), "t", protected=True)
-        async with connect(server) as ns:
-            with pytest.raises(PermissionDeniedError, match="protected"):
-                await ns.deregister_table(DeregisterTableRequest(id=["n", "t"]))
-            assert (await describe(ns, "n", "t")).location == location
-        assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
+async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    location = server.add_table(("n",), "t", protected=True)
+    await catch(err.PermissionDeniedError, ns.deregister_table(["n", "t"]), "protected")
+    assert (await describe(ns, "n", "t")).location == location
+    assert list(server.warehouse.spaces[("n",)].tables) == ["t"]
 
 
 @pytest.mark.parametrize("place", ["", "/inner"])
-async def test_a_location_of_another_table_is_refused(place: str) -> None:
-    with FakeLakekeeper() as server:
-        location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            with pytest.raises(InvalidInputError, match=r"LocationAlreadyTaken.*above or below that of another table"):
-                await ns.register_table(RegisterTableRequest(id=["n", "u"], location=location + place))
-            with pytest.raises(InvalidInputError, match="not valid for this warehouse"):
-                await ns.register_table(RegisterTableRequest(id=["n", "u"], location="s3://elsewhere/u"))
+async def test_a_location_of_another_table_is_refused(server: FakeLakekeeper, ns: AsyncNamespace, place: str) -> None:
+    location = server.add_table(("n",), "t")
+    with pytest.raises(err.InvalidInputError, match=r"LocationAlreadyTaken.*above or below that of another table"):
+        await ns.register_table(["n", "u"], location=location + place)
+    with pytest.raises(err.InvalidInputError, match="not valid for this warehouse"):
+        await ns.register_table(["n", "u"], location="s3://elsewhere/u")
 
 
-async def test_a_location_that_another_client_frees_is_declared() -> None:
-    with FakeLakekeeper() as server:
-        error = {"type": "LocationAlreadyTaken", "code": 409, "message": "Location is already taken"}
-        server.fail(409, body={"error": error}, match="POST .*/generic-tables$")
-        location = server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            place = f"{location}-2"
-            await ns.register_table(RegisterTableRequest(id=["n", "u"], location=place))
-            assert (await describe(ns, "n", "u")).location == place
+async def test_a_location_that_another_client_frees_is_declared(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    error = {"type": "LocationAlreadyTaken", "code": 409, "message": "Location is already taken"}
+    server.fail(409, body={"error": error}, match="POST .*/generic-tables$")
+    location = server.add_table(("n",), "t")
+    place = f"{location}-2"
+    await ns.register_table(["n", "u"], location=place)
+    assert (await describe(ns, "n", "u")).location == place
 
 
 async def test_credentials_come_with_the_table_and_only_if_they_are_requested() -> None:
     vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
-    with FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"}) as server:
+    async with running(connect, FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"})) as (server, ns):
         server.add_table(("n",), "t")
-        async with connect(server) as ns:
-            assert (await describe(ns, "n", "t")).storage_options is None
-            options = (await describe(ns, "n", "t", vend=True)).storage_options
+        assert (await describe(ns, "n", "t")).storage_options is None
+        options = (await describe(ns, "n", "t", vend=True)).storage_options
         assert options == {
             "aws_access_key_id": "id",
             "aws_secret_access_key": "secret",
@@ -266,35 +211,205 @@ async def test_a_token_comes_from_the_identity_provider() -> None:
         async with connect(server, credential="me:s3cr3t", oauth2_server_uri=uri) as ns:
             await describe(ns, "n", "t")
         async with connect(server, auth_token="wrong") as ns:
-            with pytest.raises(UnauthenticatedError):
-                await describe(ns, "n", "t")
-
-
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"credential": "me:s3cr3t"}, "give the token endpoint of the identity provider"),
-        ({"subject_token": "eyJ"}, "give the token endpoint of the identity provider"),
-        ({"warehouse": ""}, "warehouse"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(properties: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        AsyncNamespace.connect("lakekeeper", {"endpoint": "http://127.0.0.1:1", "warehouse": "w", **properties})
+            await catch(err.UnauthenticatedError, describe(ns, "n", "t"))
 
 
 @pytest.mark.parametrize(
     ("status", "type", "error"),
     [
-        (403, "GenericTableActionForbidden", PermissionDeniedError),
-        (404, "NoSuchNamespaceException", TableNotFoundError),
-        (404, "GenericTableNotFound", TableNotFoundError),
+        (403, "GenericTableActionForbidden", err.PermissionDeniedError),
+        (404, "NoSuchNamespaceException", err.TableNotFoundError),
+        (404, "GenericTableNotFound", err.TableNotFoundError),
     ],
 )
-async def test_the_type_of_an_error_decides(status: int, type: str, error: type[LanceNamespaceError]) -> None:
-    with FakeLakekeeper() as server:
-        body = {"error": {"message": "no", "type": type, "code": status}}
-        server.fail(status, body=body, times=None, match="generic-tables")
-        async with connect(server) as ns:
-            with pytest.raises(error):
-                await describe(ns, "n", "t")
+async def test_type_of_an_error(
+    server: FakeLakekeeper, ns: AsyncNamespace, status: int, type: str, error: type[err.LanceNamespaceError]
+) -> None:
+    body = {"error": {"message": "no", "type": type, "code": status}}
+    server.fail(status, body=body, times=None, match="generic-tables")
+    await catch(error, describe(ns, "n", "t"))
+
+
+DATA = pa.table({"id": [1, 2, 3]})
+NFC, NFD = "\u00e9", "e\u0301"
+
+
+async def _rename(ns: AsyncNamespace, old: list[str], new: list[str]) -> None:
+    await ns.rename_table(old, new_namespace_id=new[:-1], new_table_name=new[-1])
+
+
+@pytest.mark.parametrize("place", ["requested", "n/a"])
+@pytest.mark.parametrize("rooted", [False, True])
+async def test_a_drop_keeps_the_rows_of_a_table_at_its_location(tmp_path: Path, place: str, rooted: bool) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as server:
+        location = f"{tmp_path.as_uri()}/{place}"
+        async with connect(server, **({"root": tmp_path.as_uri()} if rooted else {})) as ns:
+            server.add_table(("n",), "a", location=location)
+            server.add_table(("n",), "b", location=location)
+            await ns.write(["n", "a"], DATA, mode="append")
+            await ns.drop_table({"id": ["n", "b"]})
+            assert (await ns.open(["n", "a"])).count_rows() == 3
+            await ns.drop_table({"id": ["n", "a"]})
+        assert not (tmp_path / place).exists()
+
+
+async def test_a_location_with_the_names_of_a_table_may_be_that_of_another(tmp_path: Path) -> None:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
+        for name in ("a", "b"):
+            server.add_table(("n",), name, location=f"{tmp_path.as_uri()}/n/a")
+        await ns.write(["n", "b"], DATA, mode="append")
+        await ns.drop_table({"id": ["n", "a"]})
+        assert (await ns.open(["n", "b"])).count_rows() == 3
+
+
+async def test_a_drop_at_a_location_of_the_server_describes_no_other_table(tmp_path: Path) -> None:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
+        server.add_lance_tables(("n",), 3)
+        await ns.drop_table({"id": ["n", "t0001"]})
+        assert not [request for request in requests_of(server) if "t0000" in request or "t0002" in request]
+
+
+@pytest.mark.parametrize("taken", [["n", "taken"], ["N", "TAKEN"], ["m", "other"], ["n", "delta"]])
+async def test_rename_onto_a_table(server: FakeLakekeeper, ns: AsyncNamespace, taken: list[str]) -> None:
+    server.add_table(("n",), "t")
+    server.add_table(("n",), "taken")
+    server.add_table(("m",), "other")
+    server.add_table(("n",), "delta", format="delta")
+    with pytest.raises(err.TableAlreadyExistsError, match=rf"(?i)Table already exists: {taken[0]}\${taken[1]} "):
+        await _rename(ns, ["n", "t"], taken)
+    assert await ns.exists(["n", "t"])
+
+
+async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
+        for name in ("t", "deleted"):
+            server.add_table(("n",), name)
+        server.add_iceberg_table(("n",), "iceberg")
+        await ns.deregister_table({"id": ["n", "deleted"]})
+        for name in ("deleted", "iceberg"):
+            with pytest.raises(
+                err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
+            ):
+                await _rename(ns, ["n", "t"], ["n", name])
+
+
+async def test_rename_of_a_removed_table(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await describe(ns, "n", "t")
+    server.warehouse.drop_table(("n",), "t", force=True)
+    backend = ns.session.backend
+    with pytest.raises(err.TableNotFoundError, match=r"n\$t "):
+        await backend.rename_table(ns.session.table(["n", "t"]), ns.session.table(["n", "u"]))
+
+
+async def test_a_rename_may_spell_the_namespace_otherwise(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_table(("n",), "t")
+    await _rename(ns, ["n", "t"], ["N", "T"])
+    assert [str(id) async for id in ns.iter_tables(["n"])] == ["n$T"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [(NFC, NFD), (NFD, NFC), ("x2", "x\u00b2"), ("az", "a\u200dz"), ("kg", "\u338f"), ("1", "\u2460")],
+)
+async def test_equivalent_characters_are_refused(
+    server: FakeLakekeeper, ns: AsyncNamespace, stored: str, name: str
+) -> None:
+    server.add_table(("n",), stored)
+    server.add_table(("n",), "t")
+    await ns.describe_table({"id": ["n", stored]})
+    for operation in ("describe_table", "drop_table", "deregister_table"):
+        server.clear()
+        with pytest.raises(err.InvalidInputError, match="takes both names for equal") as caught:
+            await getattr(ns, operation)({"id": ["n", name]})
+        assert ascii(stored) in str(caught.value) and ascii(name) in str(caught.value)
+        # A drop describes with credentials, and then without.
+        assert len(server.requests) <= 2
+    for operation in ("declare_table", "create_empty_table"):
+        await catch(err.TableAlreadyExistsError, getattr(ns, operation)({"id": ["n", name]}))
+    await catch(err.TableAlreadyExistsError, _rename(ns, ["n", "t"], ["n", name]))
+
+
+async def test_an_answer_about_another_table_is_still_a_mix_up(server: FakeLakekeeper) -> None:
+    server.add_table(("n",), "t")
+    async with connect(server, max_retries="0") as ns:
+        body = {
+            "table": {"name": unicodedata.normalize("NFKD", "\u00fc"), "format": "lance", "base-location": "s3://b/t"}
+        }
+        server.fail(200, body=body, match="GET .*generic-tables/t")
+        await catch(Exception, describe(ns, "n", "t"), "is there a proxy")
+
+
+CHANGES: dict[str, Any] = {
+    "create_namespace": {"id": ["new"]},
+    "drop_namespace": {"id": ["empty"]},
+    "declare_table": {"id": ["n", "new"]},
+    "rename_table": {"id": ["n", "t"], "new_table_name": "u"},
+    "deregister_table": {"id": ["n", "t"]},
+    "drop_table": {"id": ["n", "t"]},
+}
+
+
+@pytest.mark.parametrize("operation", CHANGES)
+async def test_a_change_whose_answer_was_lost_is_sent_again_by_its_key(tmp_path: Path, operation: str) -> None:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri())) as (server, ns):
+        server.add_table(("n",), "t")
+        server.add_namespace(["empty"])
+        server.cut(match="^(POST|DELETE) ", when="after")
+        await getattr(ns, operation)(CHANGES[operation])
+        changes = [request for request in server.requests if request.method in ("POST", "DELETE")]
+        keys = {request.headers["Idempotency-Key"] for request in changes}
+        assert len(changes) == 2 and len(keys) == 1
+
+
+async def test_a_copy_leaves_the_ids_of_namespaces_behind(tmp_path: Path) -> None:
+    with FakeLakekeeper(base=tmp_path.as_uri()) as one, FakeLakekeeper(base=tmp_path.as_uri()) as two:
+        one.add_namespace(["n"], {"k": "v"})
+        one.add_table(("n",), "t")
+        async with connect(one) as source, connect(two) as target:
+            await copy(source, target)
+            report = await copy(source, target)
+        assert two.warehouse.spaces[("n",)].properties["k"] == "v"
+        assert [(row.outcome, row.reason) for row in report.rows] == [("unchanged", "")]
+
+
+async def test_a_namespace_with_deleted_tables_says_why_it_stays() -> None:
+    async with running(connect, FakeLakekeeper(soft=True)) as (server, ns):
+        server.add_table(("n",), "t")
+        caught = await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["n"]}))
+        assert "deleted" not in str(caught.value)
+        await ns.deregister_table({"id": ["n", "t"]})
+        with pytest.raises(err.NamespaceNotEmptyError, match="can still be restored are in it: 1; wait until they"):
+            await ns.drop_namespace({"id": ["n"]})
+
+
+async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
+    server.add_namespace(["n"])
+    with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
+        await ns.declare_table({"id": ["n", "t"], "properties": {"k": "v" * 2**21}})
+
+
+@pytest.mark.parametrize("properties", [{"k": "a\0b"}, {"a\0b": "v"}])
+async def test_null_character_in_a_property(
+    server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]
+) -> None:
+    server.add_namespace(["n"])
+    for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
+        call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace
+        with pytest.raises(err.InvalidInputError, match=r"property .*: Lakekeeper cannot store"):
+            await call({**request, "properties": properties})
+    assert server.requests == []
+
+
+async def test_credentials_are_not_made_unless_they_are_requested() -> None:
+    async with running(connect, FakeLakekeeper(vends=[{"prefix": "s3://", "config": KEYS}])) as (server, ns):
+        server.add_table(("n",), "t")
+        server.add_namespace(["empty"])
+        server.cut(match="^POST ", when="after", times=1)
+        assert not (await describe(ns, "n", "t")).storage_options
+        await ns.declare_table({"id": ["n", "u"]})
+        await ns.rename_table({"id": ["n", "t"], "new_table_name": "v"})
+        await catch(err.TableAlreadyExistsError, ns.rename_table({"id": ["n", "v"], "new_table_name": "u"}))
+        loads = [it for it in server.requests if it.method == "GET" and "/generic-tables/" in it.path]
+        assert len(loads) > 2
+        assert {it.headers.get("X-Iceberg-Access-Delegation") for it in loads} == {"client-managed"}

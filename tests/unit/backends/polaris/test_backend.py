@@ -7,253 +7,147 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-import lance
-import pyarrow as pa
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-)
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import connected, described, list_requests, open_server
+from tests.support.errors import catch
+from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 NESTED = [("n1",), ("n1", "n2"), ("n1", "n2", "n3")]
 
 
 @pytest.mark.parametrize("levels", NESTED)
-async def test_every_operation_reaches_every_depth(levels: tuple[str, ...]) -> None:
+async def test_every_depth(server: FakePolaris, ns: AsyncNamespace, levels: tuple[str, ...]) -> None:
     joined = "%1F".join(levels)
-    with open_server() as server:
-        server.add_namespace("cat", levels)
-        async with connected(server) as ns:
-            namespace, table = ["cat", *levels, "new"], ["cat", *levels, "t"]
-            await ns.create_namespace(CreateNamespaceRequest(id=namespace, properties={"k": "v"}))
-            listed = await ns.list_namespaces(ListNamespacesRequest(id=["cat", *levels]))
-            assert listed.namespaces == [".".join(namespace)]
-            result = await ns.describe_namespace(DescribeNamespaceRequest(id=namespace))
-            assert result.properties is not None and result.properties["k"] == "v"
-            await ns.drop_namespace(DropNamespaceRequest(id=namespace))
-            declared = await ns.declare_table(DeclareTableRequest(id=table))
-            assert (await ns.list_tables(ListTablesRequest(id=["cat", *levels]))).tables == ["t"]
-            assert (await described(ns, *table)).location == declared.location
-            answer = await ns.deregister_table(DeregisterTableRequest(id=table))
-            assert (answer.id, answer.location) == (table, declared.location)
-        tables = f"catalog/polaris/v1/cat/namespaces/{joined}/generic-tables"
-        assert list_requests(server) == [
-            "POST catalog/v1/cat/namespaces",
-            f"GET catalog/v1/cat/namespaces?parent={joined}",
-            f"GET catalog/v1/cat/namespaces/{joined}%1Fnew",
-            f"DELETE catalog/v1/cat/namespaces/{joined}%1Fnew",
-            f"GET catalog/v1/cat/namespaces/{joined}",
-            f"POST {tables}",
-            f"GET {tables}",
-            f"GET {tables}/t",
-            f"GET {tables}/t",
-            f"DELETE {tables}/t",
-        ]
+    server.add_namespace("cat", levels)
+    namespace, table = ["cat", *levels, "new"], ["cat", *levels, "t"]
+    await ns.create_namespace(namespace, properties={"k": "v"})
+    listed = await ns.list_namespaces(["cat", *levels])
+    assert listed.namespaces == [".".join(namespace)]
+    result = await ns.describe_namespace(namespace)
+    assert result.properties is not None and result.properties["k"] == "v"
+    await ns.drop_namespace(namespace)
+    declared = await ns.declare_table(table)
+    assert (await ns.list_tables(["cat", *levels])).tables == ["t"]
+    assert (await described(ns, *table)).location == declared.location
+    answer = await ns.deregister_table(table)
+    assert (answer.id, answer.location) == (table, declared.location)
+    tables = f"catalog/polaris/v1/cat/namespaces/{joined}/generic-tables"
+    assert list_requests(server) == [
+        "POST catalog/v1/cat/namespaces",
+        f"GET catalog/v1/cat/namespaces?parent={joined}",
+        f"GET catalog/v1/cat/namespaces/{joined}%1Fnew",
+        f"DELETE catalog/v1/cat/namespaces/{joined}%1Fnew",
+        f"GET catalog/v1/cat/namespaces/{joined}",
+        f"POST {tables}",
+        f"GET {tables}",
+        f"GET {tables}/t",
+        f"GET {tables}/t",
+        f"DELETE {tables}/t",
+    ]
 
 
-async def test_a_catalog_is_in_the_path_and_no_level() -> None:
-    with open_server() as server:
-        server.add_catalog("my cat.é")
-        async with connected(server) as ns:
-            made = await ns.create_namespace(CreateNamespaceRequest(id=["my cat.é", "a"], properties={"owner": "me"}))
-            assert made.properties == {"owner": "me", "location": "file:///data/my cat.é/a/"}
-            listed = await ns.list_namespaces(ListNamespacesRequest(id=["my cat.é"]))
-            assert listed.namespaces == ["my cat.é.a"]
-        assert server.requests[0].json == {"namespace": ["a"], "properties": {"owner": "me"}}
-        assert list_requests(server) == [
-            f"{method} catalog/v1/my%20cat.%C3%A9/namespaces" for method in ("POST", "GET")
-        ]
+async def test_a_catalog_is_in_the_path_and_no_level(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_catalog("my cat.é")
+    made = await ns.create_namespace(["my cat.é", "a"], properties={"owner": "me"})
+    assert made.properties == {"owner": "me", "location": "file:///data/my cat.é/a/"}
+    listed = await ns.list_namespaces(["my cat.é"])
+    assert listed.namespaces == ["my cat.é.a"]
+    assert server.requests[0].json == {"namespace": ["a"], "properties": {"owner": "me"}}
+    assert list_requests(server) == [f"{method} catalog/v1/my%20cat.%C3%A9/namespaces" for method in ("POST", "GET")]
 
 
-async def test_a_catalog_is_there_when_it_can_be_listed() -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a",), {"k": "v"})
-        async with connected(server) as ns:
-            assert await ns.exists(NamespaceId(["cat"])) and not await ns.exists(NamespaceId(["none"]))
-            result = await ns.describe_namespace(DescribeNamespaceRequest(id=["cat"]))
-            assert result.properties == {}
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none"):
-                await ns.list_tables(ListTablesRequest(id=["none"]))
-            assert (await ns.list_tables(ListTablesRequest(id=["cat"]))).tables == []
+async def test_a_catalog_is_there_when_it_can_be_listed(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_namespace("cat", ("a",), {"k": "v"})
+    assert await ns.exists(NamespaceId(["cat"])) and not await ns.exists(NamespaceId(["none"]))
+    result = await ns.describe_namespace(["cat"])
+    assert result.properties == {}
+    await catch(err.NamespaceNotFoundError, ns.list_tables(["none"]), r"^Namespace not found: none")
+    assert (await ns.list_tables(["cat"])).tables == []
 
 
-async def test_a_catalog_is_neither_made_nor_dropped() -> None:
-    with open_server() as server:
-        server.add_catalog("cat")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="a catalog is created by an administrator"):
-                await ns.create_namespace(CreateNamespaceRequest(id=["new"]))
-            with pytest.raises(InvalidInputError, match="a catalog is dropped by an administrator"):
-                await ns.drop_namespace(DropNamespaceRequest(id=["cat"]))
-            with pytest.raises(NamespaceAlreadyExistsError):
-                await ns.create_namespace(CreateNamespaceRequest(id=[]))
-        assert list_requests(server) == []
+async def test_a_catalog_is_neither_made_nor_dropped(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_catalog("cat")
+    await catch(err.InvalidInputError, ns.create_namespace(["new"]), "a catalog is created by an administrator")
+    await catch(err.InvalidInputError, ns.drop_namespace(["cat"]), "a catalog is dropped by an administrator")
+    await catch(err.NamespaceAlreadyExistsError, ns.create_namespace([]))
+    assert list_requests(server) == []
 
 
-async def test_too_few_levels_are_refused_before_any_call() -> None:
-    with open_server() as server:
-        async with connected(server) as ns:
-            for id in (["t"], ["cat", "t"]):
-                with pytest.raises(InvalidInputError, match="2 or more namespace levels above a table"):
-                    await described(ns, *id)
-        assert list_requests(server) == []
+async def test_too_few_levels_are_refused_before_any_call(server: FakePolaris, ns: AsyncNamespace) -> None:
+    for id in (["t"], ["cat", "t"]):
+        await catch(err.InvalidInputError, described(ns, *id), "2 or more namespace levels above a table")
+    assert list_requests(server) == []
 
 
-async def test_a_declared_table_is_a_generic_one_of_format_lance() -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a",))
-        properties = {"k": "v", "doc": "what it holds", "table_type": "other"}
-        async with connected(server) as ns:
-            request = DeclareTableRequest(id=["cat", "a", "t"], location="s3://bucket/t.lance/", properties=properties)
-            declared = await ns.declare_table(request)
-            kept = {"k": "v", "doc": "what it holds", "table_type": "lance"}
-            assert (declared.location, declared.properties) == ("s3://bucket/t.lance/", kept)
-            sent = [request.json for request in server.requests if request.method == "POST"][-1]
-            # The identity of the registration, which responses do not contain.
-            assert sent["properties"].pop("lance_ns.registration")
-            assert sent == {
-                "name": "t",
-                "format": "lance",
-                "base-location": "s3://bucket/t.lance/",
-                "doc": "what it holds",
-                "properties": kept,
-            }
-            await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
-            assert "doc" not in [request.json for request in server.requests if request.method == "POST"][-1]
-            # No dataset was opened, because the bucket does not exist.
-            assert (await described(ns, "cat", "a", "t")).location == "s3://bucket/t.lance/"
+async def test_a_declared_table_is_a_generic_one_of_format_lance(server: FakePolaris, ns: AsyncNamespace) -> None:
+    properties = {"k": "v", "doc": "what it holds", "table_type": "other"}
+    request = {"id": ["cat", "a", "t"], "location": "s3://bucket/t.lance/", "properties": properties}
+    declared = await ns.declare_table(request)
+    kept = {"k": "v", "doc": "what it holds", "table_type": "lance"}
+    assert (declared.location, declared.properties) == ("s3://bucket/t.lance/", kept)
+    sent = [request.json for request in server.requests if request.method == "POST"][-1]
+    # The identity of the registration, which responses do not contain.
+    assert sent["properties"].pop("lance_ns.registration")
+    assert sent == {
+        "name": "t",
+        "format": "lance",
+        "base-location": "s3://bucket/t.lance/",
+        "doc": "what it holds",
+        "properties": kept,
+    }
+    await ns.declare_table(["cat", "a", "u"], location="s3://bucket/u")
+    assert "doc" not in [request.json for request in server.requests if request.method == "POST"][-1]
+    # No dataset was opened, because the bucket does not exist.
+    assert (await described(ns, "cat", "a", "t")).location == "s3://bucket/t.lance/"
 
 
 @pytest.mark.parametrize("format", ["lance", "LANCE", "Lance"])
-async def test_the_format_makes_a_lance_table_in_any_case_and_no_property(format: str) -> None:
-    with open_server() as server:
-        location = server.add_table("cat", ("a",), "t", format=format, properties={})
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t")).location == location
+async def test_case_of_the_format(server: FakePolaris, ns: AsyncNamespace, format: str) -> None:
+    location = server.add_table("cat", ("a",), "t", format=format, properties={})
+    assert (await described(ns, "cat", "a", "t")).location == location
 
 
 @pytest.mark.parametrize("format", ["delta", "", "lance2"])
-async def test_another_format_is_no_lance_table_and_is_not_removed(format: str) -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t", format=format)
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
-                await described(ns, "cat", "a", "t")
-            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
-                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
-            with pytest.raises(InvalidInputError, match="no Lance table: its format is"):
-                await ns.register_table(
-                    RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/t", mode="overwrite")
-                )
-        assert not any(path.startswith(("DELETE", "POST")) for path in list_requests(server))
+async def test_other_format_is_not_removed(server: FakePolaris, ns: AsyncNamespace, format: str) -> None:
+    server.add_table("cat", ("a",), "t", format=format)
+    await catch(err.InvalidInputError, described(ns, "cat", "a", "t"), "no Lance table: its format is")
+    await catch(err.InvalidInputError, ns.deregister_table(["cat", "a", "t"]), "no Lance table: its format is")
+    with pytest.raises(err.InvalidInputError, match="no Lance table: its format is"):
+        await ns.register_table(["cat", "a", "t"], location="s3://b/t", mode="overwrite")
+    assert not any(path.startswith(("DELETE", "POST")) for path in list_requests(server))
 
 
-async def test_a_table_without_a_location_is_reported() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "none", base_location=None)
-        server.add_table("cat", ("a",), "empty", base_location="x")
-        server.reply(
-            '{"table": {"name": "empty", "format": "lance", "base-location": "", "properties": {}}}', match="/empty"
-        )
-        async with connected(server) as ns:
-            for name in ("none", "empty"):
-                with pytest.raises(InvalidInputError, match="it has no base-location"):
-                    await described(ns, "cat", "a", name)
+async def test_a_table_without_a_location_is_reported(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a",), "none", base_location=None)
+    server.add_table("cat", ("a",), "empty", base_location="x")
+    server.reply(
+        '{"table": {"name": "empty", "format": "lance", "base-location": "", "properties": {}}}', match="/empty"
+    )
+    for name in ("none", "empty"):
+        await catch(err.InvalidInputError, described(ns, "cat", "a", name), "it has no base-location")
 
 
-async def test_a_description_fills_both_maps() -> None:
+async def test_a_description_fills_both_maps(server: FakePolaris) -> None:
     properties = {"k": "v", "aws_region": "of-the-table", "nothing": None, "table_type": "lance"}
-    with open_server() as server:
-        location = server.add_table("cat", ("a",), "t", properties=properties, doc="not in the properties")
-        options = {"storage.aws_region": "of-the-settings", "storage.timeout": "60s"}
-        async with connected(server, **options) as ns:
-            result = await described(ns, "cat", "a", "t")
-        assert result.location == location and result.managed_versioning is False
-        assert result.properties == {"k": "v", "aws_region": "of-the-table", "table_type": "lance"}
-        assert result.storage_options == {"k": "v", "aws_region": "of-the-table", "timeout": "60s"}
-        unsaid = (result.version, result.table_uri, result.var_schema, result.stats, result.is_only_declared)
-        assert unsaid == (None,) * 5
+    location = server.add_table("cat", ("a",), "t", properties=properties, doc="not in the properties")
+    options = {"storage.aws_region": "of-the-settings", "storage.timeout": "60s"}
+    async with connected(server, **options) as ns:
+        result = await described(ns, "cat", "a", "t")
+    assert result.location == location and result.managed_versioning is False
+    assert result.properties == {"k": "v", "aws_region": "of-the-table", "table_type": "lance"}
+    assert result.storage_options == {"k": "v", "aws_region": "of-the-table", "timeout": "60s"}
+    unsaid = (result.version, result.table_uri, result.var_schema, result.stats, result.is_only_declared)
+    assert unsaid == (None,) * 5
 
 
-async def test_a_table_of_which_nothing_is_known_has_no_storage_options() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t")).storage_options is None
-
-
-async def test_renaming_says_what_to_do_instead() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            with pytest.raises(UnsupportedOperationError, match=r"deregister it, and register cat\$a\$u at"):
-                await ns.rename_table(RenameTableRequest(id=["cat", "a", "t"], new_table_name="u"))
-
-
-async def test_an_overwritten_registration_is_refused_with_the_remedy() -> None:
-    with open_server() as server:
-        location = server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            request = RegisterTableRequest(id=["cat", "a", "t"], location="s3://b/new", mode="overwrite")
-            with pytest.raises(UnsupportedOperationError, match="deregister it, and register it at s3://b/new"):
-                await ns.register_table(request)
-            assert (await described(ns, "cat", "a", "t")).location == location
-        assert not any(path.startswith(("POST", "DELETE")) for path in list_requests(server))
-
-
-async def test_a_removal_after_another_one_is_reported_as_missing() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        server.fail(
-            404, match="DELETE", body={"error": {"message": "gone", "type": "NoSuchTableException", "code": 404}}
-        )
-        async with connected(server) as ns:
-            with pytest.raises(TableNotFoundError):
-                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
-
-
-async def test_a_removal_whose_answer_was_lost_is_not_sent_again() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            server.cut(match="DELETE", when="after")
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "t"]))
-        assert sum(path.startswith("DELETE") for path in list_requests(server)) == 1
-
-
-async def test_data_is_written_and_read_at_the_place_the_catalog_gives(tmp_path: Path) -> None:
-    with FakePolaris(base=tmp_path.as_uri()) as server:
-        server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"]))
-            assert declared.location is not None
-            lance.write_dataset(pa.table({"id": [1, 2]}), declared.location)
-            result = await ns.describe_tables([["cat", "a", "t"]])
-            assert [lance.dataset(table.location).count_rows() for table in result.tables.values()] == [2]
+async def test_no_storage_options(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a",), "t")
+    assert (await described(ns, "cat", "a", "t")).storage_options is None
 
 
 async def test_nothing_is_sent_before_the_first_call() -> None:
@@ -267,173 +161,118 @@ LEVELS = [f"n{i}" for i in range(5)]
 
 
 async def namespaces(ns: AsyncNamespace, *parent: str) -> Sequence[str]:
-    return (await ns.list_namespaces(ListNamespacesRequest(id=list(parent)))).namespaces
+    return (await ns.list_namespaces(list(parent))).namespaces
 
 
 async def tables(ns: AsyncNamespace, *parent: str) -> Sequence[str]:
-    return (await ns.list_tables(ListTablesRequest(id=list(parent)))).tables
+    return (await ns.list_tables(list(parent))).tables
 
 
 @pytest.mark.parametrize(
-    ("style", "top", "inner"), [("qualified", ["cat.a", "cat.a.b"], ["cat.a.b"]), ("relative", ["a", "a.b"], ["b"])]
+    ("style", "top", "inner"), [("qualified", ["lake.a", "lake.a.b"], ["lake.a.b"]), ("relative", ["a", "a.b"], ["b"])]
 )
-async def test_children_are_spelled_as_wanted(style: str, top: list[str], inner: list[str]) -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a.b",))
-        server.add_namespace("cat", ("a", "b"))
-        async with connected(server, list_style=style) as ns:
-            assert await namespaces(ns, "cat") == top
-            assert await namespaces(ns, "cat", "a") == inner
-            assert [id async for id in ns.iter_namespaces(["cat"])] == [("cat", "a.b"), ("cat", "a")]
+async def test_list_style(server: FakePolaris, style: str, top: list[str], inner: list[str]) -> None:
+    server.add_namespace("lake", ("a.b",))
+    server.add_namespace("lake", ("a", "b"))
+    async with connected(server, list_style=style) as ns:
+        assert await namespaces(ns, "lake") == top
+        assert await namespaces(ns, "lake", "a") == inner
+        assert [id async for id in ns.iter_namespaces(["lake"])] == [("lake", "a.b"), ("lake", "a")]
 
 
-async def test_names_that_read_alike_stay_two() -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a.b", "c"))
-        server.add_namespace("cat", ("a", "b.c"))
-        server.add_namespace("cat", ("a", "b", "c"))
-        async with connected(server) as ns:
-            result = [id async for id in ns.iter_namespaces(["cat"], recursive=True)]
-            assert sorted(id for id in result if ".".join(id) == "cat.a.b.c") == [
-                ("cat", "a", "b", "c"),
-                ("cat", "a", "b.c"),
-                ("cat", "a.b", "c"),
-            ]
-            assert len(result) == len(set(result)) == 6
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
-async def test_pages_of_ours_join_to_the_whole(limit: int) -> None:
-    with open_server() as server:
-        for level in reversed(LEVELS):
-            server.add_namespace("cat", (level,))
-            server.add_table("cat", ("all",), level)
-        async with connected(server) as ns:
-            result: list[str] = []
-            token = None
-            while True:
-                page = await ns.list_namespaces(ListNamespacesRequest(id=["cat"], limit=limit, page_token=token))
-                result += page.namespaces
-                if not (token := page.page_token):
-                    break
-            assert result == ["cat.all", *(f"cat.{level}" for level in LEVELS)]
-            names: list[str] = []
-            while True:
-                listed = await ns.list_tables(ListTablesRequest(id=["cat", "all"], limit=limit, page_token=token))
-                names += listed.tables
-                if not (token := listed.page_token):
-                    break
-            assert names == LEVELS
+async def test_names_that_read_alike_stay_two(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_namespace("cat", ("a.b", "c"))
+    server.add_namespace("cat", ("a", "b.c"))
+    server.add_namespace("cat", ("a", "b", "c"))
+    result = [id async for id in ns.iter_namespaces(["cat"], recursive=True)]
+    assert sorted(id for id in result if ".".join(id) == "cat.a.b.c") == [
+        ("cat", "a", "b", "c"),
+        ("cat", "a", "b.c"),
+        ("cat", "a.b", "c"),
+    ]
+    assert len(result) == len(set(result)) == 6
 
 
 async def test_a_server_that_pages_gives_all_because_no_size_is_requested() -> None:
-    with FakePolaris(credential=None, paging=True) as server:
+    async with running(connected, FakePolaris(credential=None, paging=True), list_style="relative") as (server, ns):
         for level in LEVELS:
             server.add_namespace("cat", (level,))
-        async with connected(server, list_style="relative") as ns:
-            assert await namespaces(ns, "cat") == LEVELS
-            limited = await ns.list_namespaces(ListNamespacesRequest(id=["cat"], limit=2))
-            assert limited.namespaces == LEVELS[:2]
+        assert await namespaces(ns, "cat") == LEVELS
+        limited = await ns.list_namespaces(["cat"], limit=2)
+        assert limited.namespaces == LEVELS[:2]
         assert not any("page" in path for path in list_requests(server))
 
 
-async def test_a_token_for_more_namespaces_is_followed_and_quoted() -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a", "b"))
-        server.reply('{"namespaces": [["a", "x"]], "next-page-token": "=/+ ?&"}', match="parent=a$")
-        server.reply('{"namespaces": [["a", "y"]], "next-page-token": ""}', match="parent=a&pageToken")
-        async with connected(server, list_style="relative") as ns:
-            assert await namespaces(ns, "cat", "a") == ["x", "y"]
-        assert list_requests(server)[-1].endswith("?parent=a&pageToken=%3D%2F%2B%20%3F%26")
+async def test_a_token_for_more_namespaces_is_followed_and_quoted(server: FakePolaris) -> None:
+    server.add_namespace("cat", ("a", "b"))
+    server.reply('{"namespaces": [["a", "x"]], "next-page-token": "=/+ ?&"}', match="parent=a$")
+    server.reply('{"namespaces": [["a", "y"]], "next-page-token": ""}', match="parent=a&pageToken")
+    async with connected(server, list_style="relative") as ns:
+        assert await namespaces(ns, "cat", "a") == ["x", "y"]
+    assert list_requests(server)[-1].endswith("?parent=a&pageToken=%3D%2F%2B%20%3F%26")
 
 
 @pytest.mark.parametrize("page", [1, 7, 20, 100])
 async def test_a_token_for_more_tables_is_followed_to_the_end(page: int) -> None:
-    with FakePolaris(credential=None, table_page=page) as server:
+    async with running(connected, FakePolaris(credential=None, table_page=page)) as (server, ns):
         names = server.add_lance_tables("cat", ("a",), 20)
-        async with connected(server) as ns:
-            assert await tables(ns, "cat", "a") == names
+        assert await tables(ns, "cat", "a") == names
         assert len(list_requests(server)) == -(-20 // page)
 
 
-async def test_a_listing_that_never_ends_is_an_error() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        body = '{"identifiers": [{"namespace": ["a"], "name": "t"}], "next-page-token": "again"}'
-        server.reply(body, times=None)
-        async with connected(server) as ns:
-            with pytest.raises(InternalError, match="does not end"):
-                await tables(ns, "cat", "a")
+async def test_a_listing_that_never_ends_is_an_error(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a",), "t")
+    body = '{"identifiers": [{"namespace": ["a"], "name": "t"}], "next-page-token": "again"}'
+    server.reply(body, times=None)
+    await catch(err.InternalError, tables(ns, "cat", "a"), "does not end")
 
 
 @pytest.mark.parametrize("listed", [[["a"]], [["a", "x"], ["b", "y"]], [["a", "b", "c"]], [[]], ["ax"]])
-async def test_what_is_not_directly_below_is_no_child(listed: object) -> None:
-    with open_server() as server:
-        server.add_namespace("cat", ("a",))
-        server.reply(json.dumps({"namespaces": listed, "next-page-token": None}), match="parent=a")
-        async with connected(server) as ns:
-            with pytest.raises(InternalError, match="an answer of unknown form"):
-                await namespaces(ns, "cat", "a")
+async def test_what_is_not_directly_below_is_no_child(server: FakePolaris, ns: AsyncNamespace, listed: object) -> None:
+    server.reply(json.dumps({"namespaces": listed, "next-page-token": None}), match="parent=a")
+    await catch(err.InternalError, namespaces(ns, "cat", "a"), "an answer of unknown form")
 
 
-async def test_a_listing_of_tables_costs_one_call_and_has_no_formats() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        server.add_table("cat", ("a",), "delta", format="delta")
-        server.add_iceberg_table("cat", ("a",), "iceberg")
-        async with connected(server) as ns:
-            assert await tables(ns, "cat", "a") == ["delta", "t"]
-        assert len(list_requests(server)) == 1
+async def test_a_listing_of_tables_costs_one_call_and_has_no_formats(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a",), "t")
+    server.add_table("cat", ("a",), "delta", format="delta")
+    server.add_iceberg_table("cat", ("a",), "iceberg")
+    assert await tables(ns, "cat", "a") == ["delta", "t"]
+    assert len(list_requests(server)) == 1
 
 
-async def test_other_formats_are_left_out_on_demand_for_a_call_a_table() -> None:
-    with open_server() as server:
-        names = server.add_lance_tables("cat", ("a",), 40)
-        server.add_table("cat", ("a",), "delta", format="delta")
-        server.add_table("cat", ("a",), "nowhere", base_location=None)
-        # Polaris 1.4.1 can create such a table, but neither load nor drop it.
-        server.add_table("cat", ("a",), "..", format="delta")
-        server.delay(0.02, match="generic-tables/")
-        async with connected(server, filter_tables="true", max_in_flight="8") as ns:
-            assert await tables(ns, "cat", "a") == names
-        assert len(list_requests(server)) == 43 and 1 < server.most_in_flight <= 8
+async def test_other_formats_are_left_out_on_demand_for_a_call_a_table(server: FakePolaris) -> None:
+    names = server.add_lance_tables("cat", ("a",), 40)
+    server.add_table("cat", ("a",), "delta", format="delta")
+    server.add_table("cat", ("a",), "nowhere", base_location=None)
+    # Polaris 1.4.1 can create such a table, but neither load nor drop it.
+    server.add_table("cat", ("a",), "..", format="delta")
+    server.delay(0.02, match="generic-tables/")
+    async with connected(server, filter_tables="true", max_in_flight="8") as ns:
+        assert await tables(ns, "cat", "a") == names
+    assert len(list_requests(server)) == 43 and 1 < server.most_in_flight <= 8
 
 
-async def test_a_table_that_cannot_be_loaded_is_not_left_out() -> None:
-    with open_server() as server:
-        server.add_lance_tables("cat", ("a",), 5)
-        server.fail(403, match="generic-tables/t0003")
-        async with connected(server, filter_tables="true") as ns:
-            with pytest.raises(PermissionDeniedError, match=r"cat\$a\$t0003"):
-                await tables(ns, "cat", "a")
+async def test_a_table_that_cannot_be_loaded_is_not_left_out(server: FakePolaris) -> None:
+    server.add_lance_tables("cat", ("a",), 5)
+    server.fail(403, match="generic-tables/t0003")
+    async with connected(server, filter_tables="true") as ns:
+        await catch(err.PermissionDeniedError, tables(ns, "cat", "a"), r"cat\$a\$t0003")
 
 
-async def test_tables_of_a_whole_catalog_are_walked() -> None:
-    with open_server() as server:
-        for levels in (("a",), ("a", "b"), ("a.b",), ("c", "d", "e")):
-            server.add_table("cat", levels, "t")
-        async with connected(server) as ns:
-            page = await ns.list_all_tables(ListTablesRequest(id=["cat"]))
-            assert sorted(page.tables) == ["cat$a$b$t", "cat$a$t", "cat$a.b$t", "cat$c$d$e$t"]
+async def test_the_root_lists_nothing_until_catalogs_are_configured(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_catalog("cat")
+    await catch(err.InvalidInputError, namespaces(ns), "set catalogs to their names, or to \\*")
+    assert list_requests(server) == []
 
 
-async def test_the_root_lists_nothing_until_catalogs_are_configured() -> None:
-    with open_server() as server:
-        server.add_catalog("cat")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="set catalogs to their names, or to \\*"):
-                await namespaces(ns)
+async def test_configured_catalogs_are_listed_without_a_call(server: FakePolaris) -> None:
+    server.add_table("web", ("a",), "t")
+    server.add_catalog("sales data")
+    async with connected(server, catalogs="web , sales data") as ns:
+        assert await namespaces(ns) == ["sales data", "web"]
         assert list_requests(server) == []
-
-
-async def test_configured_catalogs_are_listed_without_a_call() -> None:
-    with open_server() as server:
-        server.add_table("web", ("a",), "t")
-        server.add_catalog("sales data")
-        async with connected(server, catalogs="web , sales data") as ns:
-            assert await namespaces(ns) == ["sales data", "web"]
-            assert list_requests(server) == []
-            assert [id async for id in ns.iter_tables(recursive=True)] == [("web", "a", "t")]
+        assert [id async for id in ns.iter_tables(recursive=True)] == [("web", "a", "t")]
 
 
 async def test_catalogs_can_be_listed_from_the_server() -> None:
@@ -444,12 +283,10 @@ async def test_catalogs_can_be_listed_from_the_server() -> None:
             assert await namespaces(ns) == ["b.c", "web"]
             assert await ns.exists(NamespaceId())
         async with connected(server, catalogs="*", credential="bob:pw") as ns:
-            with pytest.raises(PermissionDeniedError, match="LIST_CATALOGS"):
-                await namespaces(ns)
+            await catch(err.PermissionDeniedError, namespaces(ns), "LIST_CATALOGS")
         server.fail(404, match="management", body=b"<html>nothing here</html>")
         async with connected(server, catalogs="*") as ns:
-            with pytest.raises(InvalidInputError, match=r"list_catalogs: HTTP 404: nothing here .*endpoint"):
-                await namespaces(ns)
+            await catch(err.InvalidInputError, namespaces(ns), r"list_catalogs: HTTP 404: nothing here .*endpoint")
 
 
 async def test_each_table_is_loaded_once_over_few_connections() -> None:
@@ -460,7 +297,7 @@ async def test_each_table_is_loaded_once_over_few_connections() -> None:
             ids = [["cat", "a", name] for name in [*names, *missing, *names]]
             result = await ns.describe_tables(ids)
         assert len(result.tables) == 2000 and len(result.errors) == 20
-        assert all(isinstance(error, TableNotFoundError) for error in result.errors.values())
+        assert all(isinstance(error, err.TableNotFoundError) for error in result.errors.values())
         assert len(list_requests(server)) == 2021 and server.token_requests == 1
         assert server.connections <= 33 and server.most_in_flight <= 32
         assert all(request.headers["Accept-Encoding"] == "identity" for request in server.requests[1:])

@@ -1,28 +1,18 @@
-"""Names on the way to Polaris and back: each finds the object with exactly that name, or is refused."""
+"""Names and locations of Polaris: each name finds the object with exactly that name, or is refused."""
 
 from __future__ import annotations
 
-import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DropNamespaceRequest,
-    DropTableRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    ServiceUnavailableError,
-    TableNotFoundError,
-)
+import json
+from pathlib import Path
 
-from lance_ns_async import NamespaceId
+import lance_namespace.errors as err
+import pytest
+
+from lance_ns_async import AsyncNamespace, NamespaceId
 from tests.fakes.polaris import FakePolaris
-from tests.support.polaris import connected, described, list_requests, open_server
+from tests.support.errors import catch
+from tests.support.polaris import connected, described, list_requests
+from tests.support.running import running
 
 TABLES = [
     *("a.b", "a/b", "a%b", "a+b", "a;b", "a?b#c", "a:b", "a,b", r"a\b", "a'b\"c", "ünï表", "🦀", "a%2Fb", "a%1Fb"),
@@ -35,76 +25,67 @@ REFUSED_LEVELS = ["a b", "a\tb", r"a\b", "a%b", "%"]
 @pytest.mark.parametrize("name", TABLES)
 async def test_a_table_of_an_odd_name_is_held_as_it_is(name: str) -> None:
     id = ["cat", "a", name]
-    with FakePolaris(credential=None, base="s3://bucket") as server:
+    async with running(connected, FakePolaris(credential=None, base="s3://bucket")) as (server, ns):
         server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            declared = await ns.declare_table(DeclareTableRequest(id=id))
-            assert (await ns.list_tables(ListTablesRequest(id=["cat", "a"]))).tables == [name]
-            assert (await described(ns, *id)).location == declared.location
-            await ns.deregister_table(DeregisterTableRequest(id=id))
-            assert not await ns.exists(id)
+        declared = await ns.declare_table(id)
+        assert (await ns.list_tables(["cat", "a"])).tables == [name]
+        assert (await described(ns, *id)).location == declared.location
+        await ns.deregister_table(id)
+        assert not await ns.exists(id)
 
 
-async def test_tables_that_look_alike_are_distinguished() -> None:
+async def test_tables_that_look_alike_are_distinguished(server: FakePolaris, ns: AsyncNamespace) -> None:
     alike = ["ova", "ova?b", "ova#zzz", "a/b", "a%2Fb", "a%252Fb", "a+b", "a b", "a.b", "t", "T", "x/", "é", "e\u0301"]
-    with open_server() as server:
-        for name in alike:
-            server.add_table("cat", ("n",), name, base_location=f"s3://b/{name}")
-        async with connected(server) as ns:
-            result = await ns.describe_tables([["cat", "n", name] for name in alike])
-        assert {id.name: table.location for id, table in result.tables.items()} == {n: f"s3://b/{n}" for n in alike}
-        assert len(list_requests(server)) == len(alike)
+    for name in alike:
+        server.add_table("cat", ("n",), name, base_location=f"s3://b/{name}")
+    result = await ns.describe_tables([["cat", "n", name] for name in alike])
+    assert {id.name: table.location for id, table in result.tables.items()} == {n: f"s3://b/{n}" for n in alike}
+    assert len(list_requests(server)) == len(alike)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_a_level_of_an_odd_name_is_held_as_it_is(level: str) -> None:
-    with open_server() as server:
-        server.add_catalog("cat")
-        async with connected(server, list_style="relative") as ns:
-            for id in (["cat", level], ["cat", level, level]):
-                await ns.create_namespace(CreateNamespaceRequest(id=id, properties={"k": "v"}))
-                assert (await ns.list_namespaces(ListNamespacesRequest(id=id[:-1]))).namespaces == [level]
-                result = await ns.describe_namespace(DescribeNamespaceRequest(id=id))
-                assert result.properties is not None and result.properties["k"] == "v"
-            await ns.declare_table(DeclareTableRequest(id=["cat", level, level, "t"], location="s3://b/t"))
-            assert (await described(ns, "cat", level, level, "t")).location == "s3://b/t"
-            await ns.deregister_table(DeregisterTableRequest(id=["cat", level, level, "t"]))
-            await ns.drop_namespace(DropNamespaceRequest(id=["cat", level, level]))
-            await ns.drop_namespace(DropNamespaceRequest(id=["cat", level]))
-            assert not await ns.exists(NamespaceId(["cat", level]))
+async def test_a_level_of_an_odd_name_is_held_as_it_is(server: FakePolaris, level: str) -> None:
+    server.add_catalog("lake")
+    async with connected(server, list_style="relative") as ns:
+        for id in (["lake", level], ["lake", level, level]):
+            await ns.create_namespace(id, properties={"k": "v"})
+            assert (await ns.list_namespaces(id[:-1])).namespaces == [level]
+            result = await ns.describe_namespace(id)
+            assert result.properties is not None and result.properties["k"] == "v"
+        await ns.declare_table(["lake", level, level, "t"], location="s3://b/t")
+        assert (await described(ns, "lake", level, level, "t")).location == "s3://b/t"
+        await ns.deregister_table(["lake", level, level, "t"])
+        await ns.drop_namespace(["lake", level, level])
+        await ns.drop_namespace(["lake", level])
+        assert not await ns.exists(NamespaceId(["lake", level]))
 
 
-async def test_namespaces_that_look_alike_are_distinguished() -> None:
+async def test_namespaces_that_look_alike_are_distinguished(server: FakePolaris, ns: AsyncNamespace) -> None:
     alike = [("a.b",), ("a", "b"), ("a%1Fb",), ("a%2Eb",), ("a/b",), ("a%2Fb",), ("a+b",), ("a",), ("A",)]
-    with open_server() as server:
-        for levels in alike:
-            server.add_table("cat", levels, "t", base_location="s3://b/" + "|".join(levels))
-        async with connected(server) as ns:
-            result = await ns.describe_tables([["cat", *levels, "t"] for levels in alike])
-        assert {id[1:-1]: table.location for id, table in result.tables.items()} == {
-            levels: "s3://b/" + "|".join(levels) for levels in alike
-        }
+    for levels in alike:
+        server.add_table("cat", levels, "t", base_location="s3://b/" + "|".join(levels))
+    result = await ns.describe_tables([["cat", *levels, "t"] for levels in alike])
+    assert {id[1:-1]: table.location for id, table in result.tables.items()} == {
+        levels: "s3://b/" + "|".join(levels) for levels in alike
+    }
 
 
 @pytest.mark.parametrize("catalog", ["my cat.é", "a/b", "a%2Fb", "a?b#c"])
-async def test_a_catalog_of_an_odd_name_is_held_as_it_is(catalog: str) -> None:
-    with open_server() as server:
-        location = server.add_table(catalog, ("a",), "t")
-        async with connected(server, catalogs="*") as ns:
-            assert (await described(ns, catalog, "a", "t")).location == location
-            assert (await ns.list_namespaces(ListNamespacesRequest(id=[]))).namespaces == [catalog]
+async def test_a_catalog_of_an_odd_name_is_held_as_it_is(server: FakePolaris, catalog: str) -> None:
+    location = server.add_table(catalog, ("a",), "t")
+    async with connected(server, catalogs="*") as ns:
+        assert (await described(ns, catalog, "a", "t")).location == location
+        assert {*(await ns.list_namespaces([])).namespaces} == {"cat", catalog}
 
 
 @pytest.mark.parametrize("level", REFUSED_LEVELS)
-async def test_a_level_that_the_server_refuses_is_reported_and_can_be_addressed(level: str) -> None:
-    with open_server() as server:
-        server.add_catalog("cat")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match=r"HTTP 400: IllegalArgumentException: .* \(X-Request-ID "):
-                await ns.create_namespace(CreateNamespaceRequest(id=["cat", level]))
-            assert not await ns.exists(NamespaceId(["cat", level]))
-            server.add_table("cat", (level,), "t", base_location="s3://b/t")
-            assert (await described(ns, "cat", level, "t")).location == "s3://b/t"
+async def test_level_that_the_server_refuses(server: FakePolaris, ns: AsyncNamespace, level: str) -> None:
+    server.add_catalog("cat")
+    with pytest.raises(err.InvalidInputError, match=r"HTTP 400: IllegalArgumentException: .* \(X-Request-ID "):
+        await ns.create_namespace(["cat", level])
+    assert not await ns.exists(NamespaceId(["cat", level]))
+    server.add_table("cat", (level,), "t", base_location="s3://b/t")
+    assert (await described(ns, "cat", level, "t")).location == "s3://b/t"
 
 
 @pytest.mark.parametrize(
@@ -112,89 +93,144 @@ async def test_a_level_that_the_server_refuses_is_reported_and_can_be_addressed(
     [["cat", "a", "."], ["cat", "a", ".."], ["cat", "..", "t"], ["..", "a", "t"], ["cat", "a", ".", "t"]],
     ids=["table", "parent-table", "level", "catalog", "inner-level"],
 )
-async def test_a_name_that_is_rewritten_on_the_way_is_refused_before_any_call(id: list[str]) -> None:
-    with open_server() as server:
-        server.add_lance_tables("cat", ("a",), 3)
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="cannot address"):
-                await described(ns, *id)
-            with pytest.raises(InvalidInputError, match="cannot address"):
-                await ns.declare_table(DeclareTableRequest(id=id, location="s3://b/t"))
-            if id[:-1] != ["cat", "a"]:
-                with pytest.raises(InvalidInputError, match="cannot address"):
-                    await ns.list_tables(ListTablesRequest(id=id[:-1]))
-                with pytest.raises(InvalidInputError, match="cannot address"):
-                    await ns.create_namespace(CreateNamespaceRequest(id=id[:-1]))
-        assert list_requests(server) == []
+async def test_name_that_proxies_rewrite(server: FakePolaris, ns: AsyncNamespace, id: list[str]) -> None:
+    server.add_lance_tables("cat", ("a",), 3)
+    await catch(err.InvalidInputError, described(ns, *id), "cannot address")
+    await catch(err.InvalidInputError, ns.declare_table(id, location="s3://b/t"), "cannot address")
+    if id[:-1] != ["cat", "a"]:
+        await catch(err.InvalidInputError, ns.list_tables(id[:-1]), "cannot address")
+        await catch(err.InvalidInputError, ns.create_namespace(id[:-1]), "cannot address")
+    assert list_requests(server) == []
 
 
-async def test_what_separates_levels_is_refused_in_one() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a", "b"), "t")
-        async with connected(server) as ns:
-            for id in (["cat", "a\x1fb"], ["cat", "a", "\x1f"]):
-                with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
-                    await ns.create_namespace(CreateNamespaceRequest(id=id))
-                with pytest.raises(InvalidInputError, match=r"cannot address .*separates levels"):
-                    await described(ns, *id, "t")
-        assert list_requests(server) == []
+async def test_what_separates_levels_is_refused_in_one(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a", "b"), "t")
+    for id in (["cat", "a\x1fb"], ["cat", "a", "\x1f"]):
+        await catch(err.InvalidInputError, ns.create_namespace(id), r"cannot address .*separates levels")
+        await catch(err.InvalidInputError, described(ns, *id, "t"), r"cannot address .*separates levels")
+    assert list_requests(server) == []
 
 
-async def test_a_name_that_reads_like_a_message_decides_nothing() -> None:
+async def test_a_name_that_reads_like_a_message_decides_nothing(server: FakePolaris, ns: AsyncNamespace) -> None:
     name = "conflicts with existing table or namespace at"
-    with open_server() as server:
-        server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            assert not await ns.exists(["cat", "a", name])
-            assert not await ns.exists(NamespaceId(["cat", name]))
-            with pytest.raises(TableNotFoundError):
-                await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", name]))
+    assert not await ns.exists(["cat", "a", name])
+    assert not await ns.exists(NamespaceId(["cat", name]))
+    await catch(err.TableNotFoundError, ns.deregister_table(["cat", "a", name]))
 
 
-async def test_a_table_of_another_name_is_not_the_one_that_was_requested() -> None:
-    with open_server() as server:
-        server.add_table("cat", ("a",), "x/y")
-        server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)
-        async with connected(server) as ns:
-            with pytest.raises(ServiceUnavailableError, match="an answer about the table 'x/y'; is there a proxy"):
-                await described(ns, "cat", "a", "x%2Fy")
-            assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
+async def test_answer_about_another_table(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.add_table("cat", ("a",), "x/y")
+    server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)
+    with pytest.raises(err.ServiceUnavailableError, match="an answer about the table 'x/y'; is there a proxy"):
+        await described(ns, "cat", "a", "x%2Fy")
+    assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
 
 
 @pytest.mark.parametrize("id", [["cat", "a", ""], ["cat", "", "t"], ["", "a", "t"]])
-async def test_an_empty_name_is_refused_before_any_call(id: list[str]) -> None:
-    with open_server() as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="non-empty"):
-                await described(ns, *id)
-        assert list_requests(server) == []
+async def test_an_empty_name_is_refused_before_any_call(server: FakePolaris, ns: AsyncNamespace, id: list[str]) -> None:
+    await catch(err.InvalidInputError, described(ns, *id), "non-empty")
+    assert list_requests(server) == []
 
 
 @pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
 async def test_newer_servers_refuse_more_when_a_table_is_made(release: str, name: str) -> None:
-    with FakePolaris(credential=None, strict_names=release) as server:  # type: ignore[arg-type]
+    async with running(connected, FakePolaris(credential=None, strict_names=release)) as (server, ns):  # type: ignore[arg-type]
         server.add_namespace("cat", ("a",))
-        async with connected(server) as ns:
-            advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
-            with pytest.raises(InvalidInputError, match=advice):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", name]))
-            if name not in (" x", "a\tb"):
-                # These are refused by 1.4.1, too.
-                with pytest.raises(InvalidInputError, match=advice):
-                    await ns.create_namespace(CreateNamespaceRequest(id=["cat", name]))
-            with pytest.raises(TableNotFoundError):
-                await described(ns, "cat", "a", name)
+        advice = r"HTTP 400: .*Polaris from 1\.5 on accepts .*; choose another name"
+        await catch(err.InvalidInputError, ns.declare_table(["cat", "a", name]), advice)
+        if name not in (" x", "a\tb"):
+            # These are refused by 1.4.1, too.
+            await catch(err.InvalidInputError, ns.create_namespace(["cat", name]), advice)
+        await catch(err.TableNotFoundError, described(ns, "cat", "a", name))
 
 
 @pytest.mark.parametrize("length", [256, 600])
-async def test_a_local_folder_with_too_long_a_name_is_refused_before_any_change(length: int) -> None:
+async def test_folder_with_too_long_a_name(server: FakePolaris, ns: AsyncNamespace, length: int) -> None:
     place = f"file:///data/{'x' * length}/t"
-    with open_server() as server:
-        server.add_table("cat", ("a",), "old", base_location=place)
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match=f"a name of {length} bytes"):
-                await ns.declare_table(DeclareTableRequest(id=["cat", "a", "t"], location=place))
-            with pytest.raises(InvalidTableStateError, match=r"nothing was deleted, .* bytes"):
-                await ns.drop_table(DropTableRequest(id=["cat", "a", "old"]))
-            assert (await ns.deregister_table(DeregisterTableRequest(id=["cat", "a", "old"]))).location == place
-        assert not [request for request in list_requests(server) if request.startswith("POST")]
+    server.add_table("cat", ("a",), "old", base_location=place)
+    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"], location=place), f"a name of {length} bytes")
+    await catch(err.InvalidTableStateError, ns.drop_table(["cat", "a", "old"]), r"nothing was deleted, .* bytes")
+    assert (await ns.deregister_table(["cat", "a", "old"])).location == place
+    assert not [request for request in list_requests(server) if request.startswith("POST")]
+
+
+async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(server: FakePolaris, tmp_path: Path) -> None:
+    server.add_namespace("cat", ("a", "b"))
+    async with connected(server, unique_locations="false") as ns:
+        declared = await ns.declare_table(["cat", "a", "b", "x y"])
+        assert declared.location == "file:///data/cat/a/b/x~20y"
+        assert len(list_requests(server)) == 2
+    server.clear()
+    async with connected(server, root=str(tmp_path), unique_locations="false") as ns:
+        declared = await ns.declare_table(["cat", "a", "b", "t"])
+        assert declared.location == f"{tmp_path.as_uri()}/cat/a/b/t"
+        assert len(list_requests(server)) == 1
+
+
+async def test_an_unknown_location_is_required(server: FakePolaris, ns: AsyncNamespace) -> None:
+    server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
+    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"]), "its namespace has no location; give one")
+    await catch(err.NamespaceNotFoundError, ns.declare_table(["cat", "none", "t"]), r"^Namespace not found: cat\$none ")
+
+
+@pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
+async def test_a_place_in_a_namespace_that_may_be_read_as_another_is_refused(
+    server: FakePolaris, ns: AsyncNamespace, level: str
+) -> None:
+    server.add_namespace("cat", (level,))
+    await catch(err.InvalidInputError, ns.declare_table(["cat", level, "t"]), "may also be that of another namespace")
+    request = {"id": ["cat", level, "t"], "location": "file:///data/elsewhere"}
+    assert (await ns.declare_table(request)).location == "file:///data/elsewhere"
+
+
+@pytest.mark.parametrize("location", ["/a/path", "gs://x/y/", "file:///outside", "file:///a%20b", "s3://bucket/a b"])
+async def test_a_location_is_kept_as_it_was_given(server: FakePolaris, ns: AsyncNamespace, location: str) -> None:
+    declared = await ns.declare_table(["cat", "a", "t"], location=location)
+    assert declared.location == (await described(ns, "cat", "a", "t")).location == location
+
+
+async def test_a_location_that_the_server_changes_is_an_error_and_nothing_is_left(
+    server: FakePolaris, ns: AsyncNamespace
+) -> None:
+    table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
+    server.reply(json.dumps({"table": table}), match="POST", when="after")
+    with pytest.raises(err.InternalError, match="would register it at s3://other/t, not at s3://mine/t"):
+        await ns.declare_table(["cat", "a", "t"], location="s3://mine/t")
+    assert not await ns.exists(["cat", "a", "t"])
+
+
+async def test_data_left_at_a_location_is_reported(server: FakePolaris, ns: AsyncNamespace) -> None:
+    table = {"name": "t", "format": "lance", "base-location": "s3://other/t", "properties": {}}
+    server.reply(json.dumps({"table": table}), match="POST", when="after")
+    server.fail(503, match="DELETE")
+    with pytest.raises(err.InternalError, match="would register it at s3://other/t, not at s3://mine/t") as raised:
+        await ns.declare_table(["cat", "a", "t"], location="s3://mine/t")
+    [note] = raised.value.__notes__
+    assert note.startswith("and it is still registered there, because that could not be undone (Service unav")
+    assert await ns.exists(["cat", "a", "t"])
+
+
+async def test_an_empty_location_is_not_the_default_one(server: FakePolaris, ns: AsyncNamespace) -> None:
+    location = server.add_table("cat", ("a",), "t")
+    for work in (
+        ns.declare_table(["cat", "a", "u"], location=""),
+        ns.register_table(["cat", "a", "u"], location=""),
+        ns.register_table(["cat", "a", "t"], location="", mode="overwrite"),
+    ):
+        await catch(err.InvalidInputError, work, "its location '' is empty; omit it")
+    assert list_requests(server) == []
+    assert (await described(ns, "cat", "a", "t")).location == location
+
+
+async def test_what_the_server_would_never_take_is_refused_before_any_call(
+    server: FakePolaris, ns: AsyncNamespace
+) -> None:
+    location = server.add_table("cat", ("a",), "t")
+    properties = {"polaris.x": "1"}
+    with pytest.raises(err.InvalidInputError, match=r"property 'polaris\.x'"):
+        await ns.declare_table(["cat", "a", "u"], properties=properties)
+    with pytest.raises(err.InvalidInputError, match=r"property 'polaris\.x'"):
+        request = {"id": ["cat", "a", "t"], "location": "s3://b/t", "mode": "overwrite", "properties": properties}
+        await ns.register_table(request)
+    assert list_requests(server) == []
+    assert (await described(ns, "cat", "a", "t")).location == location

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.rest import FakeRest
+from tests.support.errors import catch
 from tests.support.gateway import served
+from tests.support.running import running
 
 IDS = [["root"], ["a", "t"], ["a", "u"], ["a", "b", "t"], ["c", "t"]]
 """Tables in the order of a walk."""
@@ -44,11 +46,10 @@ async def pages(ns: AsyncNamespace, limit: int) -> list[Sequence[str]]:
 
 
 async def test_the_server_lists_all_tables_in_one_call() -> None:
-    with fake() as server:
-        async with connect(server) as ns:
-            for _ in range(3):
-                page = await ns.list_all_tables({"id": []})
-                assert page.tables == NAMES and not page.page_token
+    async with running(connect, fake()) as (server, ns):
+        for _ in range(3):
+            page = await ns.list_all_tables({"id": []})
+            assert page.tables == NAMES and not page.page_token
     # The first listing costs one more call: does it include tables in namespaces?
     assert server.operations() == ["namespace/describe"] and listings(server) == 3
     assert server.requests[0].path == "/v1/table?delimiter=%24&limit=1000"
@@ -69,30 +70,27 @@ async def test_each_page_is_one_call() -> None:
 
 
 async def test_pages_of_a_server_that_ignores_the_limit_are_cut() -> None:
-    with fake() as server:
+    async with running(connect, fake()) as (server, ns):
         body = '{"tables": ["a$t", "a$u", "root"]}'
         server.reply(body, times=None, match="GET /v1/table?")
-        async with connect(server) as ns:
-            assert await pages(ns, 2) == [["a$t", "a$u"], ["root"]]
+        assert await pages(ns, 2) == [["a$t", "a$u"], ["root"]]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4, 100])
 async def test_a_listing_without_tables_in_namespaces_is_replaced_by_a_walk(limit: int) -> None:
-    with fake(lists_nested=False) as server:
-        async with connect(server) as ns:
-            for _ in range(3):
-                assert [name for page in await pages(ns, limit) for name in page] == NAMES
-                assert (await ns.list_all_tables({"id": []})).tables == NAMES
+    async with running(connect, fake(lists_nested=False)) as (server, ns):
+        for _ in range(3):
+            assert [name for page in await pages(ns, limit) for name in page] == NAMES
+            assert (await ns.list_all_tables({"id": []})).tables == NAMES
     assert listings(server) == 1
 
 
 @pytest.mark.parametrize("status", [404, 405, 406, 501])
 async def test_a_server_without_the_listing_is_asked_once(status: int) -> None:
-    with fake() as server:
+    async with running(connect, fake()) as (server, ns):
         server.fail(status, match="GET /v1/table?", body="")
-        async with connect(server) as ns:
-            for _ in range(3):
-                assert (await ns.list_all_tables({"id": []})).tables == NAMES
+        for _ in range(3):
+            assert (await ns.list_all_tables({"id": []})).tables == NAMES
     assert listings(server) == 1
 
 
@@ -130,41 +128,34 @@ async def test_a_gateway_lists_all_tables_in_one_call(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("properties", [{"delimiter": "::"}, {"min_depth": "1"}, {"max_depth": "1"}])
 async def test_other_depths_and_delimiters_are_walked(properties: dict[str, str]) -> None:
-    with fake() as server:
-        async with connect(server, **properties) as ns:
-            tables = (await ns.list_all_tables({"id": []})).tables
-            inside = (await ns.list_all_tables({"id": ["a"]})).tables
+    async with running(connect, fake(), **properties) as (server, ns):
+        tables = (await ns.list_all_tables({"id": []})).tables
+        inside = (await ns.list_all_tables({"id": ["a"]})).tables
     assert set(inside) < set(tables) <= set(NAMES) and not listings(server)
 
 
 async def test_a_part_of_the_tables_is_walked() -> None:
-    with fake() as server:
-        async with connect(server) as ns:
-            assert (await ns.list_all_tables({"id": ["a"]})).tables == ["a$t", "a$u", "a$b$t"]
+    async with running(connect, fake()) as (server, ns):
+        assert (await ns.list_all_tables({"id": ["a"]})).tables == ["a$t", "a$u", "a$b$t"]
     assert not listings(server)
 
 
 async def test_an_incomplete_listing_is_an_error() -> None:
     """A gateway leaves out the catalogs that it cannot reach."""
-    with fake() as server:
+    async with running(connect, fake()) as (server, ns):
         server.reply('{"tables": ["a$t"], "context": {"lance-ns.unavailable": "c"}}', match="GET /v1/table?")
-        async with connect(server) as ns:
-            with pytest.raises(ServiceUnavailableError, match="lacks c"):
-                await ns.list_all_tables({"id": []})
-            assert (await ns.list_all_tables({"id": []})).tables == NAMES
+        await catch(err.ServiceUnavailableError, ns.list_all_tables({"id": []}), "lacks c")
+        assert (await ns.list_all_tables({"id": []})).tables == NAMES
 
 
 async def test_errors_of_the_listing_are_errors() -> None:
-    with fake() as server:
+    async with running(connect, fake()) as (server, ns):
         server.fail(403, match="GET /v1/table?")
-        async with connect(server) as ns:
-            with pytest.raises(PermissionDeniedError):
-                await ns.list_all_tables({"id": []})
+        await catch(err.PermissionDeniedError, ns.list_all_tables({"id": []}))
 
 
 @pytest.mark.parametrize("token", ["WyJ4Il0=", "x"])
 async def test_a_walk_does_not_continue_another_listing(token: str) -> None:
-    with fake() as server:
-        async with connect(server, max_depth="3") as ns:
-            with pytest.raises(InvalidInputError, match="not one of this listing"):
-                await ns.list_all_tables({"id": [], "page_token": token})
+    async with running(connect, fake(), max_depth="3") as (_server, ns):
+        with pytest.raises(err.InvalidInputError, match="not one of this listing"):
+            await ns.list_all_tables({"id": [], "page_token": token})

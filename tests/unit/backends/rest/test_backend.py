@@ -19,27 +19,19 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from lance_ns_async.backends.rest import wire
+from lance_ns_async.errors import AnotherAnswerError
 from lance_ns_async.gateway import serving
+from lance_ns_async.model import Page
 from tests.fakes.rest import FakeGravitino, FakeRest
+from tests.support.errors import catch
+from tests.support.running import running
 
 
 @asynccontextmanager
@@ -48,16 +40,14 @@ async def connect(server: FakeRest, **properties: str) -> AsyncIterator[AsyncNam
         yield ns
 
 
-async def test_each_operation_is_one_call_of_the_protocol() -> None:
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            await ns.create_namespace({"id": ["a"], "properties": {"k": "v"}})
-            await ns.declare_table({"id": ["a", "t"], "properties": {"k": "v"}})
-            table = await ns.describe_table({"id": ["a", "t"]})
-            await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
-            await ns.deregister_table({"id": ["a", "u"]})
-            await ns.register_table({"id": ["a", "u"], "location": "s3://b/u"})
-            await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
+async def test_each_operation_is_one_call_of_the_protocol(server: FakeRest, ns: AsyncNamespace) -> None:
+    await ns.create_namespace({"id": ["a"], "properties": {"k": "v"}})
+    await ns.declare_table({"id": ["a", "t"], "properties": {"k": "v"}})
+    table = await ns.describe_table({"id": ["a", "t"]})
+    await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
+    await ns.deregister_table({"id": ["a", "u"]})
+    await ns.register_table({"id": ["a", "u"], "location": "s3://b/u"})
+    await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
     assert (table.location, table.properties) == ("s3://lake/a/t", {"k": "v"})
     assert server.operations() == [
         "namespace/create",
@@ -71,12 +61,11 @@ async def test_each_operation_is_one_call_of_the_protocol() -> None:
     assert server.namespaces == {(): {}} and not server.tables
 
 
-async def test_a_request_has_its_id_in_the_path_and_in_the_body() -> None:
-    with FakeRest() as server:
-        server.add_table("a b", "é$", "t")
-        async with connect(server, delimiter="::") as ns:
-            await ns.describe_table({"id": ["a b", "é$", "t"], "vend_credentials": True})
-        (request,) = server.requests
+async def test_a_request_has_its_id_in_the_path_and_in_the_body(server: FakeRest) -> None:
+    server.add_table("a b", "é$", "t")
+    async with connect(server, delimiter="::") as ns:
+        await ns.describe_table({"id": ["a b", "é$", "t"], "vend_credentials": True})
+    (request,) = server.requests
     assert request.path == "/v1/table/a%20b%3A%3A%C3%A9%24%3A%3At/describe?delimiter=%3A%3A"
     assert request.json == {"id": ["a b", "é$", "t"], "vend_credentials": True}
 
@@ -111,15 +100,13 @@ async def test_vended_credentials_replace_own_ones_in_another_spelling() -> None
         assert options == {**vended, "region": "eu"}
 
 
-async def test_listings_are_read_in_the_servers_pages() -> None:
+async def test_listings_are_read_in_the_servers_pages(server: FakeRest, ns: AsyncNamespace) -> None:
     names = [f"t{number}" for number in range(5)]
-    with FakeRest() as server:
-        for name in names:
-            server.add_table("a", name)
-        async with connect(server) as ns:
-            first = await ns.list_tables({"id": ["a"], "limit": 2})
-            rest = await ns.list_tables({"id": ["a"], "page_token": first.page_token})
-            all_tables = [id async for id in ns.iter_tables(recursive=True)]
+    for name in names:
+        server.add_table("a", name)
+    first = await ns.list_tables({"id": ["a"], "limit": 2})
+    rest = await ns.list_tables({"id": ["a"], "page_token": first.page_token})
+    all_tables = [id async for id in ns.iter_tables(recursive=True)]
     assert [*first.tables, *rest.tables] == names and rest.page_token is None
     assert all_tables == [TableId(["a", name]) for name in names]
     assert [request.path.partition("?")[2] for request in server.requests[:2]] == [
@@ -128,34 +115,31 @@ async def test_listings_are_read_in_the_servers_pages() -> None:
     ]
 
 
-async def test_an_empty_listing_of_a_missing_namespace_is_an_error() -> None:
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            server.reply('{"tables": []}', match="GET /v1/namespace/none/table/list")
-            with pytest.raises(NamespaceNotFoundError, match=r"^Namespace not found: none \(list_tables"):
-                await ns.list_tables({"id": ["none"]})
+async def test_an_empty_listing_of_a_missing_namespace_is_an_error(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.reply('{"tables": []}', match="GET /v1/namespace/none/table/list")
+    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(list_tables"):
+        await ns.list_tables({"id": ["none"]})
 
 
 @pytest.mark.parametrize("fake", [FakeRest, FakeGravitino, partial(FakeRest, dialect="gravitino-1.1")])
 async def test_errors_are_those_of_the_spec(fake: Callable[[], FakeRest]) -> None:
-    cases: list[tuple[str, dict[str, Any], type[LanceNamespaceError]]] = [
-        ("describe_table", {"id": ["c", "a", "none"]}, TableNotFoundError),
-        ("describe_namespace", {"id": ["c", "none"]}, NamespaceNotFoundError),
-        ("create_namespace", {"id": ["c", "a"]}, NamespaceAlreadyExistsError),
-        ("create_namespace", {"id": ["none", "b"]}, NamespaceNotFoundError),
-        ("drop_namespace", {"id": ["c", "a"]}, NamespaceNotEmptyError),
-        ("drop_namespace", {"id": ["c", "none"]}, NamespaceNotFoundError),
-        ("declare_table", {"id": ["c", "a", "t"]}, TableAlreadyExistsError),
-        ("declare_table", {"id": ["c", "none", "t"]}, NamespaceNotFoundError),
-        ("register_table", {"id": ["c", "a", "t"], "location": "s3://b/t"}, TableAlreadyExistsError),
-        ("deregister_table", {"id": ["c", "a", "none"]}, TableNotFoundError),
+    cases: list[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
+        ("describe_table", {"id": ["c", "a", "none"]}, err.TableNotFoundError),
+        ("describe_namespace", {"id": ["c", "none"]}, err.NamespaceNotFoundError),
+        ("create_namespace", {"id": ["c", "a"]}, err.NamespaceAlreadyExistsError),
+        ("create_namespace", {"id": ["none", "b"]}, err.NamespaceNotFoundError),
+        ("drop_namespace", {"id": ["c", "a"]}, err.NamespaceNotEmptyError),
+        ("drop_namespace", {"id": ["c", "none"]}, err.NamespaceNotFoundError),
+        ("declare_table", {"id": ["c", "a", "t"]}, err.TableAlreadyExistsError),
+        ("declare_table", {"id": ["c", "none", "t"]}, err.NamespaceNotFoundError),
+        ("register_table", {"id": ["c", "a", "t"], "location": "s3://b/t"}, err.TableAlreadyExistsError),
+        ("deregister_table", {"id": ["c", "a", "none"]}, err.TableNotFoundError),
     ]
     with fake() as server:
         server.add_table("c", "a", "t")
         async with connect(server) as ns:
             for operation, request, error in cases:
-                with pytest.raises(error):
-                    await getattr(ns, operation)(request)
+                await catch(error, getattr(ns, operation)(request))
         async with connect(server, auth_token="t") as ns:
             assert await ns.exists(["c", "a", "t"])
 
@@ -165,57 +149,50 @@ async def test_a_namespace_that_another_call_created_first_exists(mode: str) -> 
     """Gravitino reports a lost race as its own fault."""
     trace = "org.apache.gravitino.exceptions.SchemaAlreadyExistsException: s\n\tat org.apache.A.b(A.java:1)"
     body = {"error": f"Failed to operate schema(s) [s] operation [CREATE], reason [{trace}]", "code": 18}
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "s"): {"owner": "other"}}
         server.reply(json.dumps(body), status=500, match="create")
-        async with connect(server) as ns:
-            request = {"id": ["cat", "s"], "mode": mode}
-            if mode == "exist_ok":
-                assert (await ns.create_namespace(request)).properties == {"owner": "other"}
-            else:
-                with pytest.raises(NamespaceAlreadyExistsError, match="created by another call"):
-                    await ns.create_namespace(request)
+        request = {"id": ["cat", "s"], "mode": mode}
+        if mode == "exist_ok":
+            assert (await ns.create_namespace(request)).properties == {"owner": "other"}
+        else:
+            await catch(err.NamespaceAlreadyExistsError, ns.create_namespace(request), "created by another call")
 
 
 async def test_an_overwrite_of_a_namespace_with_tables_drops_nothing() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.add_table("cat", "s", "t")
-        async with connect(server) as ns:
-            with pytest.raises(NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
-                await ns.create_namespace({"id": ["cat", "s"], "mode": "overwrite"})
-            with pytest.raises(NamespaceNotEmptyError):
-                await ns.drop_namespace({"id": ["cat"]})
+        with pytest.raises(err.NamespaceNotEmptyError, match=r"Schema s is not empty\.\)$"):
+            await ns.create_namespace({"id": ["cat", "s"], "mode": "overwrite"})
+        await catch(err.NamespaceNotEmptyError, ns.drop_namespace({"id": ["cat"]}))
     assert ("cat", "s", "t") in server.tables
 
 
 async def test_a_server_without_the_batch_describes_each_table() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino(), min_depth="2", max_depth="2") as (server, ns):
         for number in range(30):
             server.add_table("cat", "s", f"t{number}")
-        async with connect(server, min_depth="2", max_depth="2") as ns:
-            result = await ns.describe_tables([TableId(["cat", "s", f"t{number}"]) for number in range(30)])
+        result = await ns.describe_tables([TableId(["cat", "s", f"t{number}"]) for number in range(30)])
     assert len(result.tables) == 30
 
 
 async def test_a_location_has_no_slash_at_its_end() -> None:
-    with FakeGravitino() as server:
+    async with running(connect, FakeGravitino()) as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "s"): {}}
-        async with connect(server) as ns:
-            request = {"id": ["cat", "s", "t"], "location": "s3://b/t"}
-            assert (await ns.register_table(request)).location == "s3://b/t"
-            assert (await ns.describe_table({"id": ["cat", "s", "t"]})).location == "s3://b/t"
+        request = {"id": ["cat", "s", "t"], "location": "s3://b/t"}
+        assert (await ns.register_table(request)).location == "s3://b/t"
+        assert (await ns.describe_table({"id": ["cat", "s", "t"]})).location == "s3://b/t"
     assert server.tables["cat", "s", "t"]["location"] == "s3://b/t/"
 
 
 async def test_a_server_of_the_first_protocol_version_works() -> None:
-    with FakeRest(dialect="gravitino-1.1") as server:
+    async with running(connect, FakeRest(dialect="gravitino-1.1"), min_depth="2", max_depth="2") as (server, ns):
         server.namespaces |= {("cat",): {}, ("cat", "db"): {}}
-        async with connect(server, min_depth="2", max_depth="2") as ns:
-            response = await ns.declare_table({"id": ["cat", "db", "t"]})
-            await ns.declare_table({"id": ["cat", "db", "u"]})
-            tables = [id async for id in ns.iter_tables(recursive=True)]
-            with pytest.raises(UnsupportedOperationError, match=r"^Not supported: cat\$db\$t \(rename_table: HTTP"):
-                await ns.rename_table({"id": ["cat", "db", "t"], "new_table_name": "v"})
+        response = await ns.declare_table({"id": ["cat", "db", "t"]})
+        await ns.declare_table({"id": ["cat", "db", "u"]})
+        tables = [id async for id in ns.iter_tables(recursive=True)]
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: cat\$db\$t \(rename_table: HTTP"):
+            await ns.rename_table({"id": ["cat", "db", "t"], "new_table_name": "v"})
     assert response.location == "s3://lake/cat/db/t"
     assert tables == [TableId(["cat", "db", "t"]), TableId(["cat", "db", "u"])]
     declarations = [it for it in server.operations() if it in ("table/declare", "table/create-empty")]
@@ -223,83 +200,70 @@ async def test_a_server_of_the_first_protocol_version_works() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 406, 501])
-async def test_an_operation_that_the_server_lacks_is_asked_for_once(status: int) -> None:
-    with FakeRest() as server:
-        server.add_table("a", "t")
-        server.fail(status, match="rename", body="<html>nothing here</html>")
-        async with connect(server) as ns:
-            for _ in range(2):
-                with pytest.raises(UnsupportedOperationError, match=r"^Not supported: a\$t \(rename_table: "):
-                    await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
-        async with connect(server) as ns:
-            await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
+async def test_an_operation_that_the_server_lacks_is_asked_for_once(server: FakeRest, status: int) -> None:
+    server.add_table("a", "t")
+    server.fail(status, match="rename", body="<html>nothing here</html>")
+    async with connect(server) as ns:
+        for _ in range(2):
+            with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: a\$t \(rename_table: "):
+                await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
+    async with connect(server) as ns:
+        await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
     assert server.operations().count("table/rename") == 2 and ("a", "u") in server.tables
 
 
 @pytest.mark.parametrize("status", [406, 501])
-async def test_an_unsupported_operation_of_the_protocol_is_one_for_the_caller(status: int) -> None:
+async def test_unsupported_operation(server: FakeRest, ns: AsyncNamespace, status: int) -> None:
     """The spec demands 406; other servers, and the gateway before, send 501."""
-    with FakeRest() as server:
-        server.add_table("a", "t")
-        server.reply('{"error": "not in this catalog", "code": 0}', status=status, match="rename")
-        async with connect(server) as ns:
-            with pytest.raises(UnsupportedOperationError, match="not in this catalog"):
-                await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
+    server.add_table("a", "t")
+    server.reply('{"error": "not in this catalog", "code": 0}', status=status, match="rename")
+    with pytest.raises(err.UnsupportedOperationError, match="not in this catalog"):
+        await ns.rename_table({"id": ["a", "t"], "new_table_name": "u"})
 
 
-async def test_a_missing_path_is_no_missing_table() -> None:
-    with FakeRest() as server:
-        server.add_table("a", "t")
-        server.fail(404, match="describe", body="<html>no such page</html>")
-        async with connect(server) as ns:
-            with pytest.raises(UnsupportedOperationError, match=r"no such page.*is the endpoint right"):
-                await ns.describe_table({"id": ["a", "t"]})
-            # A path that is required for everything is requested again: a proxy may have been restarted.
-            assert await ns.exists(["a", "t"])
+async def test_a_missing_path_is_no_missing_table(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.add_table("a", "t")
+    server.fail(404, match="describe", body="<html>no such page</html>")
+    with pytest.raises(err.UnsupportedOperationError, match=r"no such page.*is the endpoint right"):
+        await ns.describe_table({"id": ["a", "t"]})
+    # A path that is required for everything is requested again: a proxy may have been restarted.
+    assert await ns.exists(["a", "t"])
 
 
 async def test_a_server_that_has_neither_declaration_says_so() -> None:
-    with FakeRest(lacks=["table/declare", "table/create-empty"]) as server:
+    async with running(connect, FakeRest(lacks=["table/declare", "table/create-empty"])) as (server, ns):
         server.namespaces[("a",)] = {}
-        async with connect(server) as ns:
-            with pytest.raises(UnsupportedOperationError, match=r"^Not supported: a\$t \(declare_table"):
-                await ns.declare_table({"id": ["a", "t"]})
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: a\$t \(declare_table"):
+            await ns.declare_table({"id": ["a", "t"]})
 
 
-async def test_a_cascade_that_the_server_refuses_is_no_failure_of_the_namespace() -> None:
-    with FakeRest() as server:
-        server.add_table("a", "t")
-        async with connect(server) as ns:
-            server.reply('{"error": "a", "code": 3}', status=409, match="drop")
-            with pytest.raises(
-                InvalidInputError, match="the server drops empty namespaces only; drop what is in a first"
-            ):
-                await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
-            await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
-            assert not await ns.exists(NamespaceId(["a"]))
+async def test_refused_cascade(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.add_table("a", "t")
+    server.reply('{"error": "a", "code": 3}', status=409, match="drop")
+    with pytest.raises(err.InvalidInputError, match="the server drops empty namespaces only; drop what is in a first"):
+        await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
+    await ns.drop_namespace({"id": ["a"], "behavior": "Cascade"})
+    assert not await ns.exists(NamespaceId(["a"]))
 
 
 @pytest.mark.parametrize("replaces", [True, False])
 async def test_a_registration_is_replaced_where_the_server_does_so(replaces: bool) -> None:
-    with FakeRest(replaces=replaces) as server:
+    async with running(connect, FakeRest(replaces=replaces)) as (server, ns):
         server.add_table("a", "t", location="s3://b/old")
-        async with connect(server) as ns:
-            request = {"id": ["a", "t"], "location": "s3://b/new", "mode": "Overwrite"}
-            if replaces:
-                assert (await ns.register_table(request)).location == "s3://b/new"
-            else:
-                with pytest.raises(UnsupportedOperationError, match="deregister it and register it at s3://b/new"):
-                    await ns.register_table(request)
-            table = await ns.describe_table({"id": ["a", "t"]})
+        request = {"id": ["a", "t"], "location": "s3://b/new", "mode": "Overwrite"}
+        if replaces:
+            assert (await ns.register_table(request)).location == "s3://b/new"
+        else:
+            with pytest.raises(err.UnsupportedOperationError, match="deregister it and register it at s3://b/new"):
+                await ns.register_table(request)
+        table = await ns.describe_table({"id": ["a", "t"]})
     assert table.location == ("s3://b/new" if replaces else "s3://b/old")
 
 
-async def test_a_location_that_the_server_repeats_as_it_was_sent_is_looked_up() -> None:
-    with FakeRest() as server:
-        server.namespaces[("a",)] = {}
-        server.reply('{"location": "folder"}', match="register", when="after")
-        async with connect(server) as ns:
-            assert (await ns.register_table({"id": ["a", "t"], "location": "folder"})).location == "folder"
+async def test_repeated_location_is_looked_up(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.namespaces[("a",)] = {}
+    server.reply('{"location": "folder"}', match="register", when="after")
+    assert (await ns.register_table({"id": ["a", "t"], "location": "folder"})).location == "folder"
     assert server.operations()[-1] == "table/describe"
 
 
@@ -309,22 +273,18 @@ async def test_a_token_is_sent_and_a_missing_one_is_an_error() -> None:
         async with connect(server, auth_token="hush") as ns:
             assert await ns.exists(["a", "t"])
         async with connect(server) as ns:
-            with pytest.raises(UnauthenticatedError):
-                await ns.exists(["a", "t"])
+            await catch(err.UnauthenticatedError, ns.exists(["a", "t"]))
 
 
-async def test_reads_are_repeated_and_changes_are_not() -> None:
-    with FakeRest() as server:
-        server.add_table("a", "t")
-        async with connect(server) as ns:
-            server.fail(503, match="describe")
-            assert await ns.exists(["a", "t"])
-            server.cut(match="deregister", when="after")
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await ns.deregister_table({"id": ["a", "t"]})
-            server.reply("[]", match="describe")
-            with pytest.raises(InternalError, match="an answer of unknown form"):
-                await ns.exists(["a", "t"])
+async def test_reads_are_repeated_and_changes_are_not(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.add_table("a", "t")
+    server.fail(503, match="describe")
+    assert await ns.exists(["a", "t"])
+    server.cut(match="deregister", when="after")
+    with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
+        await ns.deregister_table({"id": ["a", "t"]})
+    server.reply("[]", match="describe")
+    await catch(err.InternalError, ns.exists(["a", "t"]), "an answer of unknown form")
     assert server.operations().count("table/deregister") == 1
 
 
@@ -388,10 +348,131 @@ def test_refreshes_in_threads_that_fail_share_one_request() -> None:
 
         def refresh(_: int) -> str:
             start.wait()
-            with pytest.raises(PermissionDeniedError) as caught:
+            with pytest.raises(err.PermissionDeniedError) as caught:
                 ns.describe_table({"id": TABLES[0], "vend_credentials": True})
             return str(caught.value)
 
         with ThreadPoolExecutor(READERS) as threads:
             assert len(set(threads.map(refresh, range(READERS)))) == 1
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "segment"),
+    [
+        (["a", "t"], "a%24t"),
+        (["a b", "t+u"], "a%20b%24t%2Bu"),
+        (["a/b", "é?#"], "a%2Fb%24%C3%A9%3F%23"),
+        (["a", ".."], "a%24.."),
+        (["a%2Fb"], "a%252Fb"),
+    ],
+)
+def test_names_are_joined_and_encoded_once(names: list[str], segment: str) -> None:
+    assert wire.path_segment(TableId(names), "$") == segment
+
+
+def test_the_root_is_the_delimiter() -> None:
+    assert wire.path_segment(NamespaceId(), "$") == "%24"
+    assert wire.path_segment(NamespaceId(), "::") == "%3A%3A"
+
+
+@pytest.mark.parametrize(
+    ("names", "delimiter"), [(["a$b", "t"], "$"), (["a", "$"], "$"), (["a$", "$b"], "$$"), (["a.b"], ".")]
+)
+def test_a_name_with_the_delimiter_is_refused(names: list[str], delimiter: str) -> None:
+    with pytest.raises(err.InvalidInputError, match="set the property delimiter"):
+        wire.path_segment(TableId(names), delimiter)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_segment_that_proxies_rewrite_is_refused(name: str) -> None:
+    with pytest.raises(err.InvalidInputError, match="proxies rewrite it"):
+        wire.path_segment(NamespaceId([name]), "$")
+
+
+@pytest.mark.parametrize(
+    ("body", "codes", "message"),
+    [
+        ({"error": "a$t", "code": 4}, ("TABLE_NOT_FOUND",), "a$t"),
+        ({"error": None, "code": 1, "detail": "no a"}, ("NAMESPACE_NOT_FOUND",), "no a"),
+        ({"code": 17}, ("SERVICE_UNAVAILABLE",), ""),
+        ({"error": "x", "code": 999}, (), "x"),
+        (
+            {"error": "Not supported: rename_table not implemented, /home/x/namespace.rs:292:13", "code": 18},
+            ("UNSUPPORTED",),
+            "Not supported: rename_table not implemented",
+        ),
+        (
+            {"error": "Schema s is not empty.", "code": 13, "detail": "trace"},
+            (wire.NOT_EMPTY, "INVALID_INPUT"),
+            "Schema s is not empty.",
+        ),
+        (
+            {"error": "Failed\norg.SchemaAlreadyExistsException: s\n\tat org.A.b(A.java:1)\n\tat c", "code": 18},
+            ("lost race", "INTERNAL"),
+            "Failed\norg.SchemaAlreadyExistsException: s",
+        ),
+        (
+            {"error": "a$t is no Lance table: it is Delta", "code": 13},
+            (wire.NOT_LANCE,),
+            "a$t is no Lance table: it is Delta",
+        ),
+        (
+            {"error": "gone", "code": 404, "type": "NoSuchTableException"},
+            ("NoSuchTableException", wire.OLD_NOT_FOUND),
+            "NoSuchTableException: gone",
+        ),
+        ({"error": "there", "code": 409}, (wire.OLD_CONFLICT,), "there"),
+        (
+            {"error": "HTTP 404 Not Found", "code": 500, "type": "NotFoundException"},
+            (wire.NO_OPERATION, "UNSUPPORTED"),
+            "HTTP 404 Not Found",
+        ),
+    ],
+)
+def test_errors_are_read_as_new_and_old_servers_write_them(body: Any, codes: tuple[str, ...], message: str) -> None:
+    assert wire.read_error(body) == (codes, message)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"error": "x"}, {"code": "4"}, {"code": True}, {"code": 4, "error": 7}, [], None, "x"]
+)
+def test_another_form_of_errors_is_unknown(body: Any) -> None:
+    with pytest.raises((ValueError, LookupError, TypeError, AttributeError)):
+        wire.read_error(body)
+
+
+def test_names_are_sorted_and_relative_to_the_parent() -> None:
+    parent = NamespaceId(["cat", "db"])
+    body = {"tables": ["u", "cat$db$t", "cat$other$t"], "page_token": ""}
+    assert wire.names("tables", parent, "$", body) == Page(["cat$other$t", "t", "u"])
+    assert wire.names("tables", parent, "$", {"tables": None, "page_token": "7"}) == Page([], "7")
+    assert wire.names("namespaces", NamespaceId(), "$", {"namespaces": ["b", "a"]}) == Page(["a", "b"])
+
+
+def test_a_table_has_what_the_response_says() -> None:
+    body = {"location": "s3://b/t", "storage_options": {"a": "2"}, "managed_versioning": True, "version": 3}
+    table = wire.table(TableId(["n", "t"]), {"a": "1", "b": "1"}, body)
+    assert (table.location, table.properties, table.storage_options) == ("s3://b/t", None, {"a": "2", "b": "1"})
+    assert table.managed_versioning and table.version == 3
+    plain = wire.table(TableId(["n", "t"]), None, {"location": "s3://b/t", "properties": {}, "version": 3})
+    assert (plain.properties, plain.storage_options, plain.version) == ({}, None, None)
+
+
+@pytest.mark.parametrize(
+    "names", [{"table": "u"}, {"table": "t", "namespace": ["m"]}, {"table": "t", "namespace": ["n", "m"]}]
+)
+def test_a_response_about_another_table_is_not_taken(names: dict[str, Any]) -> None:
+    with pytest.raises(AnotherAnswerError):
+        wire.table(TableId(["n", "t"]), None, {"location": "s3://b/t", **names})
+
+
+@pytest.mark.parametrize("body", [None, {}, {"id": ["n", "t"], "location": "s3://b/t"}, {"transaction_id": "1"}])
+def test_a_response_to_a_removal_is_taken(body: Any) -> None:
+    wire.check_removed(TableId(["n", "t"]), body)
+
+
+@pytest.mark.parametrize("body", [{"id": ["n", "u"]}, {"tables": []}, {"namespaces": []}, {"table": "t"}])
+def test_another_response_is_none_to_a_removal(body: Any) -> None:
+    with pytest.raises(AnotherAnswerError):
+        wire.check_removed(TableId(["n", "t"]), body)

@@ -1,4 +1,4 @@
-"""Operations on the rows of tables that the server performs, with requests and responses of the protocol."""
+"""Operations on rows: on the server, or with `data_operations=auto` in this process if the server lacks them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.namespace import RestAdapter
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    TableNotFoundError,
-    TableTagNotFoundError,
-    ThrottlingError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Call
 from lance_ns_async.operations import rows as row_operations
 from tests.documentation.pages import Page
-from tests.fakes.rest import FakeRest
+from tests.fakes.rest import FakeRest, RestDialect
+from tests.fakes.server import Answer, Received
 from tests.support import rest_wire
+from tests.support.errors import catch
 from tests.support.gateway import served
 from tests.support.lake import stream
 
@@ -71,8 +67,7 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
         response = await ns.query_table({"id": T, "k": 10, "vector": {}, "filter": "id > 2", "columns": None})
         assert rows(response.data) == [3, 4]
         await ns.drop_table({"id": T})
-        with pytest.raises(TableNotFoundError):
-            await ns.count_table_rows({"id": T})
+        await catch(err.TableNotFoundError, ns.count_table_rows({"id": T}))
     assert table.location is not None
     assert [call.operation for call in calls] == [
         "create_table",
@@ -100,7 +95,7 @@ async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> No
 async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
     with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
         async with connect({"uri": f"http://127.0.0.1:{server.port}"}) as (ns, _):
-            with pytest.raises(InvalidInputError, match="length limit exceeded"):
+            with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
                 await ns.create_table({"id": T}, stream(pa.table({"id": range(500_000)})))
 
 
@@ -116,8 +111,7 @@ async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dic
         await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
         assert (await ns.get_table_tag_version({"id": T, "tag": "first"})).version == 1
         assert list((await ns.list_table_tags({"id": T})).tags) == ["first"]
-        with pytest.raises(TableTagNotFoundError):
-            await ns.delete_table_tag({"id": T, "tag": "none"})
+        await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
         versions = await ns.list_table_versions({"id": T, "descending": True, "limit": 1})
         assert len(versions.versions) == 1
         assert (await ns.get_table_stats({"id": T})).num_rows == 3
@@ -146,23 +140,20 @@ async def test_rows_stay_with_this_process_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["local", "remote"])
-async def test_what_only_a_server_can_do_is_asked_of_it(mode: str) -> None:
-    with FakeRest() as server:
-        server.add_table("sales", "t")
-        server.reply('{"job_id": "7"}', match="backfill_column")
-        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": mode}) as ns:
-            job = await ns.alter_table_backfill_columns({"id": T, "column": "c"})
-            with pytest.raises(UnsupportedOperationError, match=r"^Not supported: sales\$t\$1 \(describe_transaction"):
-                await ns.describe_transaction({"id": [*T, "1"]})
-            with pytest.raises(InvalidInputError, match="AlterTableBackfillColumnsRequest"):
-                await ns.alter_table_backfill_columns({"id": T})
+async def test_what_only_a_server_can_do_is_asked_of_it(server: FakeRest, mode: str) -> None:
+    server.add_table("sales", "t")
+    server.reply('{"job_id": "7"}', match="backfill_column")
+    async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": mode}) as ns:
+        job = await ns.alter_table_backfill_columns({"id": T, "column": "c"})
+        with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: sales\$t\$1 \(describe_transaction"):
+            await ns.describe_transaction({"id": [*T, "1"]})
+        with pytest.raises(err.InvalidInputError, match="AlterTableBackfillColumnsRequest"):
+            await ns.alter_table_backfill_columns({"id": T})
     assert job.job_id == "7"
     assert server.operations() == ["table/backfill_column", "transaction/describe"]
 
 
-async def test_a_scan_asks_for_parts_of_one_version(
-    properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_scan_reads_parts_of_one_version(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_operations, "_PART_BYTES", 4000)
     table = pa.table({"id": range(40), "name": ["x" * 100] * 40})
     async with connect(properties) as (ns, calls):
@@ -177,8 +168,7 @@ async def test_a_scan_asks_for_parts_of_one_version(
         assert pa.Table.from_batches(scanned) == table
         assert 3 < [call.operation for call in calls].count("query_table") < 15
         assert [it async for batch in ns.scan(T, filter="id % 2 = 0") for it in batch["id"].to_pylist()] == [0, 2, 4]
-        with pytest.raises(TableNotFoundError):
-            await anext(ns.scan(["sales", "none"]))
+        await catch(err.TableNotFoundError, anext(ns.scan(["sales", "none"])))
 
 
 async def test_a_scan_asks_for_fewer_rows_if_a_response_is_too_long(properties: dict[str, str]) -> None:
@@ -190,17 +180,16 @@ async def test_a_scan_asks_for_fewer_rows_if_a_response_is_too_long(properties: 
         assert pa.Table.from_batches([batch async for batch in ns.scan(T)]) == table
         assert "unreadable" in {call.outcome for call in calls}
         # pylance's server returns another class.
-        with pytest.raises((InvalidInputError, InternalError), match="Error parsing statement"):
+        with pytest.raises((err.InvalidInputError, err.InternalError), match="Error parsing statement"):
             await anext(ns.scan(T, filter="id >"))
 
 
-async def test_rows_are_the_body_and_the_other_fields_the_query() -> None:
-    with FakeRest() as server:
-        server.reply('{"location": "s3://lake/t", "version": 1}', match="create")
-        async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": "remote"}) as ns:
-            request = {"id": T, "mode": "Overwrite", "properties": {"a": "b c"}, "storage_options": {"k": "hush"}}
-            response = await ns.create_table(request, stream(ROWS))
-        (wire_request,) = server.requests
+async def test_rows_are_the_body_and_the_other_fields_the_query(server: FakeRest) -> None:
+    server.reply('{"location": "s3://lake/t", "version": 1}', match="create")
+    async with AsyncNamespace.connect("rest", {"uri": server.url, "data_operations": "remote"}) as ns:
+        request = {"id": T, "mode": "Overwrite", "properties": {"a": "b c"}, "storage_options": {"k": "hush"}}
+        response = await ns.create_table(request, stream(ROWS))
+    (wire_request,) = server.requests
     assert response.version == 1 and wire_request.body == stream(ROWS)
     assert wire_request.headers["content-type"] == "application/vnd.apache.arrow.stream"
     assert wire_request.path == (
@@ -244,22 +233,152 @@ async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
         async with connect({"uri": gateway.url, **token}) as (ns, _):
             await ns.create_namespace({"id": ["sales"]})
             await ns.create_table({"id": T}, stream(ROWS))
-            with pytest.raises(InvalidInputError, match="the source is gone"):
+            with pytest.raises(err.InvalidInputError, match="the source is gone"):
                 await ns.insert_into_table({"id": T}, pa.RecordBatchReader.from_batches(ROWS.schema, fail()))
             assert (await ns.count_table_rows({"id": T})).count == 3
 
 
-async def test_streamed_rows_are_sent_once() -> None:
+async def test_streamed_rows_are_sent_once(server: FakeRest) -> None:
     held: list[int] = []
-    with FakeRest() as server:
-        server.add_table("sales", "t")
-        server.fail(429, match="insert")
-        async with connect({"uri": server.url}) as (ns, calls):
-            with pytest.raises(ThrottlingError):
-                await ns.insert_into_table({"id": T}, batches(2, held))
+    server.add_table("sales", "t")
+    server.fail(429, match="insert")
+    async with connect({"uri": server.url}) as (ns, calls):
+        await catch(err.ThrottlingError, ns.insert_into_table({"id": T}, batches(2, held)))
     assert [call.operation for call in calls] == ["insert_into_table"]
     assert 1 <= len(held) <= 2
 
 
 def test_the_page_shows_which_operations_a_server_receives() -> None:
     assert Page(rest_wire.PAGE).text == rest_wire.written(), "run: python -m tests.documentation"
+
+
+NUMBERS = pa.table({"id": [1, 2, 3]})
+ROW = NUMBERS.slice(0, 1)
+T = ["sales", "t"]
+COUNT, INSERT, DESCRIBE = "table/count_rows", "table/insert", "table/describe"
+
+
+class RowServer(FakeRest):
+    """A server that inserts count_rows into the dataset of its table, and has no other operation on data."""
+
+    def handle(self, request: Received) -> Answer:
+        if "/insert?" in request.path:
+            with pa.ipc.open_stream(request.body) as reader:
+                lance.write_dataset(reader, self.tables["sales", "t"]["location"], mode="append")
+            return Answer.of({"transaction_id": None})
+        return super().handle(request)
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    """Provides the location of a table with three count_rows."""
+    lance.write_dataset(NUMBERS, tmp_path / "t")
+    return str(tmp_path / "t")
+
+
+def connect_auto(server: FakeRest, location: str, **properties: str) -> AsyncNamespace:
+    server.add_table(*T, location=location)
+    usual = {"uri": server.url, "data_operations": "auto", "backoff_initial": "0"}
+    return AsyncNamespace.connect("rest", {**usual, **properties})
+
+
+def reader() -> pa.RecordBatchReader:
+    return ROW.to_reader()
+
+
+def count_rows(location: str) -> int:
+    return lance.dataset(location).count_rows()
+
+
+async def test_a_server_performs_the_operations_that_it_has(properties: dict[str, str]) -> None:
+    calls: list[Call] = []
+    async with AsyncNamespace.connect("rest", {**properties, "data_operations": "auto"}) as ns:
+        await ns.create_namespace({"id": ["sales"]})
+        with ns.observe(calls.append):
+            await ns.create_table({"id": T}, stream(NUMBERS))
+            await ns.insert_into_table({"id": T}, stream(ROW))
+            await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
+            await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
+            assert (await ns.count_table_rows({"id": T})).count == 4
+    assert [call.operation for call in calls] == [
+        *("create_table", "insert_into_table", "create_table_tag", "delete_table_tag", "count_table_rows")
+    ]
+
+
+@pytest.mark.parametrize("body", ["", '{"error": "not here", "code": 0}'])
+@pytest.mark.parametrize("status", [404, 405, 406, 501])
+async def test_an_operation_that_the_server_lacks_is_asked_for_once(location: str, status: int, body: str) -> None:
+    with RowServer() as server:
+        server.fail(status, match="insert", body=body)
+        async with connect_auto(server, location) as ns:
+            await ns.insert_into_table({"id": T}, stream(ROW))
+            await ns.insert_into_table({"id": T}, stream(ROW))
+            assert count_rows(location) == 5
+        async with connect_auto(server, location) as ns:
+            await ns.insert_into_table({"id": T}, stream(ROW))
+    assert server.operations() == [INSERT, DESCRIBE, DESCRIBE, INSERT] and count_rows(location) == 6
+
+
+@pytest.mark.parametrize("dialect", ["spec", "gravitino-1.1"])
+async def test_each_operation_is_asked_for_by_itself(location: str, dialect: RestDialect) -> None:
+    with FakeRest(dialect=dialect, lacks=[INSERT]) as server:
+        async with connect_auto(server, location) as ns:
+            for _ in range(2):
+                await ns.insert_into_table({"id": T}, stream(ROW))
+                assert (await ns.count_table_rows({"id": T})).count == count_rows(location)
+    assert count_rows(location) == 5
+    assert server.operations() == [INSERT, DESCRIBE, COUNT, DESCRIBE, DESCRIBE, DESCRIBE]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (500, '{"error": "Not supported: in the middle", "code": 18}', err.UnsupportedOperationError),
+        (500, '{"error": "not supported", "code": 0}', err.UnsupportedOperationError),
+        (500, "", err.InternalError),
+        (503, "", err.ServiceUnavailableError),
+        (408, "", err.ServiceUnavailableError),
+    ],
+)
+async def test_change_in_doubt_is_not_repeated(
+    location: str, status: int, body: str, error: type[err.LanceNamespaceError]
+) -> None:
+    with RowServer() as server:
+        server.fail(status, match="insert", when="after", times=2, body=body)
+        async with connect_auto(server, location) as ns:
+            for _ in range(2):
+                await catch(error, ns.insert_into_table({"id": T}, stream(ROW)))
+    assert server.operations() == [INSERT, INSERT] and count_rows(location) == 5
+
+
+async def test_a_change_whose_response_is_lost_is_not_repeated(location: str) -> None:
+    with RowServer() as server:
+        server.cut(match="insert", when="after")
+        async with connect_auto(server, location) as ns:
+            await catch(err.ServiceUnavailableError, ns.insert_into_table({"id": T}, stream(ROW)))
+    assert server.operations() == [INSERT] and count_rows(location) == 4
+
+
+async def test_a_reader_is_sent_only_to_a_server_that_has_the_operation(location: str) -> None:
+    with RowServer() as server:
+        async with connect_auto(server, location) as ns:
+            await ns.insert_into_table({"id": T}, reader())
+            await ns.insert_into_table({"id": T}, stream(ROW))
+            await ns.insert_into_table({"id": T}, reader())
+            assert count_rows(location) == 6
+            server.fail(404, match="insert", body="")
+            await catch(err.UnsupportedOperationError, ns.insert_into_table({"id": T}, reader()))
+            await ns.insert_into_table({"id": T}, reader())
+    assert server.operations() == [DESCRIBE, INSERT, INSERT, INSERT, DESCRIBE] and count_rows(location) == 7
+
+
+async def test_what_servers_may_ignore_stays_here(server: FakeRest, location: str) -> None:
+    """A server that ignores a version in a describe would return another one."""
+    async with connect_auto(server, location) as ns:
+        await ns.insert_into_table({"id": T}, reader())
+        details = await ns.describe_table({"id": T, "version": 1})
+        await ns.table_exists({"id": T, "version": 2})
+        tables: Any = await ns.list_tables({"id": ["sales"], "include_declared": False})
+        await catch(err.UnsupportedOperationError, ns.alter_table_backfill_columns({"id": T, "column": "c"}))
+    assert details.version == 1 and tables.tables == ["t"]
+    assert server.operations()[-1] == "table/backfill_column"

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Call, Namespace
 from lance_ns_async.calls import request_headers
@@ -27,6 +22,8 @@ from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.rest import FakeRest
 from tests.fakes.server import Answer, Received
+from tests.support.errors import catch
+from tests.support.running import running
 
 T = ["sales", "t"]
 OWN = {"header.x-api-key": "own-key", "auth_token": "own-token"}
@@ -54,6 +51,12 @@ def connect(server: FakeRest, **properties: str) -> AsyncNamespace:
     return AsyncNamespace.connect("rest", {"uri": server.url, "backoff_initial": "0", **OWN, **properties})
 
 
+@pytest.fixture
+async def ns(server: FakeRest) -> AsyncIterator[AsyncNamespace]:
+    async with connect(server) as connected:
+        yield connected
+
+
 def callers(server: FakeRest) -> list[str | None]:
     return [request.headers.get("authorization") for request in server.requests]
 
@@ -66,12 +69,10 @@ def key(response: Any) -> str:
     return str(response.storage_options["aws_access_key_id"])
 
 
-async def test_the_headers_are_those_of_one_call() -> None:
+async def test_the_headers_are_those_of_one_call(server: FakeRest, ns: AsyncNamespace) -> None:
     context = {"header.X-Trace": "7", "headers.x-tenant": "north", "note": "no header"}
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            await ns.describe_table({"id": T, "identity": {**ANN, "api_key": "ann-key"}, "context": context})
-            await ns.describe_table({"id": T})
+    await ns.describe_table({"id": T, "identity": {**ANN, "api_key": "ann-key"}, "context": context})
+    await ns.describe_table({"id": T})
     first, second = server.requests
     assert {name: first.headers.get(name) for name in ("authorization", "x-api-key", "x-trace", "x-tenant")} == {
         "authorization": "Bearer ann-token",
@@ -84,94 +85,81 @@ async def test_the_headers_are_those_of_one_call() -> None:
     assert "x-trace" not in second.headers
 
 
-async def test_all_calls_of_an_operation_have_the_identity(tmp_path: Path) -> None:
+async def test_all_calls_of_an_operation_have_the_identity(server: FakeRest, tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "t")
-    with FakeRest() as server:
-        server.add_table("sales", "rows", location=str(tmp_path / "t"))
-        for mode in ("local", "auto"):
-            async with connect(server, data_operations=mode) as ns:
-                await ns.declare_table({"id": ["sales", mode], "identity": ANN})
-                assert (await ns.count_table_rows({"id": ["sales", "rows"], "identity": ANN})).count == 2
-                await ns.list_all_tables({"id": [], "identity": ANN})
-                await ns.rename_table({"id": T, "new_table_name": "u", "identity": ANN})
-                await ns.rename_table({"id": ["sales", "u"], "new_table_name": "t", "identity": ANN})
+    server.add_table("sales", "rows", location=str(tmp_path / "t"))
+    for mode in ("local", "auto"):
+        async with connect(server, data_operations=mode) as ns:
+            await ns.declare_table({"id": ["sales", mode], "identity": ANN})
+            assert (await ns.count_table_rows({"id": ["sales", "rows"], "identity": ANN})).count == 2
+            await ns.list_all_tables({"id": [], "identity": ANN})
+            await ns.rename_table({"id": T, "new_table_name": "u", "identity": ANN})
+            await ns.rename_table({"id": ["sales", "u"], "new_table_name": "t", "identity": ANN})
     assert set(callers(server)) == {"Bearer ann-token"}
 
 
 async def test_concurrent_describes_of_two_identities_are_not_joined() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            identities = [None, ANN, {"auth_token": "bob-token"}]
-            with server.hold("/describe") as hold:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(ns.describe_table(vending(it))) for it in identities]
-                    await hold.reached(3)
-                    hold.release()
+    async with running(connect, VendingServer()) as (server, ns):
+        identities = [None, ANN, {"auth_token": "bob-token"}]
+        with server.hold("/describe") as hold:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(ns.describe_table(vending(it))) for it in identities]
+                await hold.reached(3)
+                hold.release()
     assert [key(task.result()) for task in tasks] == ["Bearer own-token", "Bearer ann-token", "Bearer bob-token"]
 
 
 async def test_remembered_credentials_are_for_the_identity_of_the_namespace() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            keys = [key(await ns.describe_table(vending(it))) for it in (None, ANN, None, ANN)]
+    async with running(connect, VendingServer()) as (server, ns):
+        keys = [key(await ns.describe_table(vending(it))) for it in (None, ANN, None, ANN)]
     assert keys == ["Bearer own-token", "Bearer ann-token"] * 2
     assert callers(server) == ["Bearer own-token", "Bearer ann-token", "Bearer ann-token"]
 
 
 async def test_a_remembered_error_is_for_the_identity_of_the_namespace() -> None:
-    with VendingServer() as server:
-        async with connect(server) as ns:
-            server.fail(403)
-            with pytest.raises(PermissionDeniedError):
-                await ns.describe_table(vending())
-            assert key(await ns.describe_table(vending(ANN))) == "Bearer ann-token"
-            server.fail(403)
-            with pytest.raises(PermissionDeniedError):
-                await ns.describe_table(vending(ANN))
-            with pytest.raises(PermissionDeniedError):
-                await ns.describe_table(vending())
+    async with running(connect, VendingServer()) as (server, ns):
+        server.fail(403)
+        await catch(err.PermissionDeniedError, ns.describe_table(vending()))
+        assert key(await ns.describe_table(vending(ANN))) == "Bearer ann-token"
+        server.fail(403)
+        await catch(err.PermissionDeniedError, ns.describe_table(vending(ANN)))
+        await catch(err.PermissionDeniedError, ns.describe_table(vending()))
     assert callers(server) == ["Bearer own-token", "Bearer ann-token", "Bearer ann-token"]
 
 
 async def test_rows_are_read_with_the_credentials_of_the_identity_alone(tmp_path: Path) -> None:
     """Lance would renew these keys with the identity of the namespace."""
     lance.write_dataset(pa.table({"id": [1, 2]}), tmp_path / "t")
-    with VendingServer(lifetime=1) as server:
-        async with connect(server) as ns:
-            server.add_table(*T, location=str(tmp_path / "t"))
-            assert (await ns.count_table_rows({"id": T, "identity": ANN})).count == 2
+    async with running(connect, VendingServer(lifetime=1)) as (server, ns):
+        server.add_table(*T, location=str(tmp_path / "t"))
+        assert (await ns.count_table_rows({"id": T, "identity": ANN})).count == 2
     assert callers(server) == ["Bearer ann-token"]
 
 
-async def test_tables_with_managed_versions_need_the_identity_of_the_namespace() -> None:
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            server.add_table(*T, managed_versioning=True)
-            with pytest.raises(UnsupportedOperationError, match="with the identity of that namespace"):
-                await ns.count_table_rows({"id": T, "identity": ANN})
+async def test_managed_versions_need_the_identity_of_the_namespace(server: FakeRest, ns: AsyncNamespace) -> None:
+    server.add_table(*T, managed_versioning=True)
+    with pytest.raises(err.UnsupportedOperationError, match="with the identity of that namespace"):
+        await ns.count_table_rows({"id": T, "identity": ANN})
 
 
 @pytest.mark.parametrize("request_", [{"id": []}, {"id": T, "version": "one"}])
-async def test_a_failed_request_leaves_no_identity(request_: dict[str, Any]) -> None:
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            with pytest.raises(InvalidInputError):
-                await ns.describe_table({**request_, "identity": ANN})
-            assert await ns.exists(T)
-            assert [str(id) async for id in ns.iter_tables(["sales"])] == ["sales$t"]
+async def test_failed_request_leaves_no_identity(
+    server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]
+) -> None:
+    await catch(err.InvalidInputError, ns.describe_table({**request_, "identity": ANN}))
+    assert await ns.exists(T)
+    assert [str(id) async for id in ns.iter_tables(["sales"])] == ["sales$t"]
     assert set(callers(server)) == {"Bearer own-token"}
 
 
-async def test_no_secret_is_in_messages_logs_and_reports(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_secret_is_shown(server: FakeRest, ns: AsyncNamespace, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     calls: list[Call] = []
     secrets = ("ann-token", "ann-key", "of-the-context")
-    with FakeRest() as server:
-        server.fail(403, body={"error": f"not with {' or '.join(secrets)}", "code": 15})
-        async with connect(server) as ns:
-            with ns.observe(calls.append), pytest.raises(PermissionDeniedError) as caught:
-                identity = {**ANN, "api_key": "ann-key"}
-                await ns.describe_table({"id": T, "identity": identity, "context": {"header.x-key": "of-the-context"}})
+    server.fail(403, body={"error": f"not with {' or '.join(secrets)}", "code": 15})
+    with ns.observe(calls.append), pytest.raises(err.PermissionDeniedError) as caught:
+        identity = {**ANN, "api_key": "ann-key"}
+        await ns.describe_table({"id": T, "identity": identity, "context": {"header.x-key": "of-the-context"}})
     assert "not with *** or *** or ***" in str(caught.value)
     texts = (str(caught.value), caplog.text, repr(calls), repr(caught.value.__cause__))
     assert not [secret for secret in secrets for text in texts if secret in text]
@@ -194,20 +182,16 @@ async def test_no_secret_is_in_messages_logs_and_reports(caplog: pytest.LogCaptu
         ({"context": {"header.Authorization": "hush"}, "identity": ANN}, "the header authorization is given twice"),
     ],
 )
-async def test_headers_that_a_request_cannot_have_are_refused(fields: dict[str, Any], problem: str) -> None:
-    with FakeRest() as server:
-        async with connect(server) as ns:
-            with pytest.raises(InvalidInputError, match=problem) as caught:
-                await ns.describe_table({"id": T, **fields})
+async def test_invalid_headers(server: FakeRest, ns: AsyncNamespace, fields: dict[str, Any], problem: str) -> None:
+    caught = await catch(err.InvalidInputError, ns.describe_table({"id": T, **fields}), problem)
     assert "hush" not in str(caught.value) and not server.requests
 
 
-async def test_an_identity_within_a_request_is_refused() -> None:
-    with FakeRest() as server:
-        async with connect(server, data_operations="remote") as ns:
-            query = {"k": 1, "vector": {}, "identity": ANN}
-            with pytest.raises(UnsupportedOperationError, match="identity in a request"):
-                await ns.explain_table_query_plan({"id": T, "query": query})
+async def test_an_identity_within_a_request_is_refused(server: FakeRest) -> None:
+    async with connect(server, data_operations="remote") as ns:
+        query = {"k": 1, "vector": {}, "identity": ANN}
+        with pytest.raises(err.UnsupportedOperationError, match="identity in a request"):
+            await ns.explain_table_query_plan({"id": T, "query": query})
     assert not server.requests
 
 
@@ -217,25 +201,22 @@ async def test_a_rejected_identity_is_not_replaced_by_that_of_the_namespace() ->
         properties = {"uri": server.url, "credential": "id:secret", "oauth2_server_uri": f"{server.url}/token"}
         server.add_table(*T)
         async with AsyncNamespace.connect("rest", properties) as ns:
-            with pytest.raises(UnauthenticatedError):
-                await ns.describe_table({"id": T, "identity": ANN})
+            await catch(err.UnauthenticatedError, ns.describe_table({"id": T, "identity": ANN}))
             await ns.describe_table({"id": T})
     assert callers(server)[::2] == ["Bearer ann-token", "Bearer right"]
 
 
-async def test_a_signed_request_has_no_token_of_its_own() -> None:
+async def test_a_signed_request_has_no_token_of_its_own(server: FakeRest) -> None:
     signing = {
         "rest_sigv4_enabled": "true",
         "rest_signing_region": "eu-west-1",
         "rest_access_key_id": "key",
         "rest_secret_access_key": "secret",
     }
-    with FakeRest() as server:
-        server.add_table(*T)
-        async with AsyncNamespace.connect("rest", {"uri": server.url, **signing}) as ns:
-            with pytest.raises(InvalidInputError, match="rest_sigv4_enabled"):
-                await ns.describe_table({"id": T, "identity": ANN})
-            await ns.describe_table({"id": T, "identity": {"api_key": "ann-key"}})
+    server.add_table(*T)
+    async with AsyncNamespace.connect("rest", {"uri": server.url, **signing}) as ns:
+        await catch(err.InvalidInputError, ns.describe_table({"id": T, "identity": ANN}), "rest_sigv4_enabled")
+        await ns.describe_table({"id": T, "identity": {"api_key": "ann-key"}})
     (request,) = server.requests
     assert "x-api-key" in request.headers["authorization"] and request.headers["x-api-key"] == "ann-key"
 
@@ -262,8 +243,7 @@ async def test_a_gateway_gives_each_request_the_rights_of_its_identity(tmp_path:
         AsyncNamespace.connect("rest", {"uri": gateway.url, "auth_token": "own-token"}) as ns,
     ):
         await ns.create_namespace({"id": ["sales"], "identity": ANN})
-        with pytest.raises(PermissionDeniedError, match="own has the right 'read'"):
-            await ns.create_namespace({"id": ["other"]})
+        await catch(err.PermissionDeniedError, ns.create_namespace({"id": ["other"]}), "own has the right 'read'")
         assert (await ns.list_namespaces({"id": []})).namespaces == ["sales"]
 
 

@@ -1,25 +1,32 @@
-"""Vended credentials of a catalog: with the names that Lance accepts, replacing configured ones.
-
-Credentials that Polaris vends for a table: requested by a header, and only if enabled.
-"""
+"""Vended credentials with the names of Lance, those of Polaris, and catalogs with relative default locations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import lance
+import lance_namespace.errors as err
+import pyarrow as pa
 import pytest
-from lance_namespace import DeclareTableRequest
-from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
 from lance_ns_async.storage.options import merge_options
+from tests.fakes.glue import FakeGlue
 from tests.fakes.http import FakeServer
+from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
+from tests.fakes.rest import FakeRest
 from tests.fakes.server import Answer, Received
+from tests.support.errors import catch
+from tests.support.lake import stream
 from tests.support.polaris import connected, described, open_server
+from tests.support.running import running
 
 UNTIL = "1795224088134"
 S3 = {"s3.access-key-id": "id", "s3.secret-access-key": "key", "s3.session-token": "session"}
@@ -163,7 +170,7 @@ def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
         ),
     ],
 )
-def test_credentials_for_the_location_replace_those_of_the_table(
+def test_combined_credentials(
     config: Mapping[str, str], credentials: Mapping[str, str], combined: Mapping[str, str]
 ) -> None:
     assert combine(config, credentials) == combined
@@ -235,7 +242,7 @@ class Storage(FakeServer):
     ],
     ids=["s3", "gcs", "azure"],
 )
-async def test_lance_shows_the_storage_what_was_vended(
+async def test_storage_receives_the_credentials(
     location: str, config: Mapping[str, str], endpoint: str, shown: list[str], configured: Mapping[str, str]
 ) -> None:
     with Storage() as server:
@@ -285,54 +292,111 @@ async def test_credentials_come_last_in_the_names_of_lance() -> None:
 
 @pytest.mark.parametrize("vend", [None, False])
 async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    with vending({"prefix": "s3", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3", "config": CONFIG})) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t", vend=vend)).storage_options is None
-            assert len((await ns.describe_tables([["cat", "a", "t"]])).tables) == 1
+        assert (await described(ns, "cat", "a", "t", vend=vend)).storage_options is None
+        assert len((await ns.describe_tables([["cat", "a", "t"]])).tables) == 1
         assert not any(HEADER in request.headers for request in server.requests)
 
 
 async def test_a_property_enables_credentials_by_default() -> None:
-    with vending({"prefix": "s3", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3", "config": CONFIG}), vend_credentials="true") as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server, vend_credentials="true") as ns:
-            assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
-            assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
-            declared = await ns.declare_table(DeclareTableRequest(id=["cat", "a", "u"], location="s3://bucket/u"))
-            assert declared.storage_options == OPTIONS
+        assert (await described(ns, "cat", "a", "t")).storage_options == OPTIONS
+        assert (await described(ns, "cat", "a", "t", vend=False)).storage_options is None
+        declared = await ns.declare_table(["cat", "a", "u"], location="s3://bucket/u")
+        assert declared.storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("configs", ["", ', "storage-access-configs": null', ', "storage-access-configs": []'])
 async def test_a_server_that_gives_none_changes_nothing(configs: str) -> None:
-    with open_server() as server:
+    async with running(connected, open_server(), **{"storage.timeout": "60s"}) as (server, ns):
         table = '{"name": "t", "format": "lance", "base-location": "s3://b/t", "properties": {"k": "v"}}'
         server.reply(f'{{"table": {table}{configs}}}')
-        async with connected(server, **{"storage.timeout": "60s"}) as ns:
-            result = await described(ns, "cat", "a", "t", vend=True)
+        result = await described(ns, "cat", "a", "t", vend=True)
         assert result.storage_options == {"timeout": "60s", "k": "v"}
 
 
 async def test_credentials_for_another_place_are_not_taken() -> None:
-    with vending({"prefix": "s3://other", "config": CONFIG}) as server:
+    async with running(connected, vending({"prefix": "s3://other", "config": CONFIG})) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            assert (await described(ns, "cat", "a", "t", vend=True)).storage_options is None
+        assert (await described(ns, "cat", "a", "t", vend=True)).storage_options is None
 
 
 async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
-    with FakePolaris(credential=None, refuses_delegation=True) as server:
+    async with running(connected, FakePolaris(credential=None, refuses_delegation=True)) as (server, ns):
         location = server.add_table("cat", ("a",), "t")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="vending is not supported"):
-                await described(ns, "cat", "a", "t", vend=True)
-            assert (await described(ns, "cat", "a", "t")).location == location
+        await catch(err.InvalidInputError, described(ns, "cat", "a", "t", vend=True), "vending is not supported")
+        assert (await described(ns, "cat", "a", "t")).location == location
 
 
 async def test_a_token_that_expired_is_renewed_for_these_calls_too() -> None:
-    with FakePolaris(vends=[{"prefix": "s3", "config": CONFIG}]) as server:
+    async with running(connected, FakePolaris(vends=[{"prefix": "s3", "config": CONFIG}])) as (server, ns):
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        async with connected(server) as ns:
-            await described(ns, "cat", "a", "t")
-            server.expire_tokens()
-            assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
+        await described(ns, "cat", "a", "t")
+        server.expire_tokens()
+        assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
+
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+Catalog = AbstractContextManager[tuple[str, Mapping[str, str], list[str]]]
+"""A catalog's name, the properties of a connection, and the id of a new table."""
+
+
+@contextmanager
+def relative_glue() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeGlue() as server:
+        server.add_database("", "db", location="db.db")
+        yield "glue", server.properties, ["db", "t"]
+
+
+@contextmanager
+def relative_polaris() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakePolaris() as server:
+        server.add_namespace("lake", ["db"], {"location": "db.db"})
+        yield "polaris", server.properties, ["lake", "db", "t"]
+
+
+@contextmanager
+def relative_lakekeeper() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeLakekeeper(base="db.db") as server:
+        server.add_namespace(["db"])
+        yield "lakekeeper", server.properties, ["db", "t"]
+
+
+@contextmanager
+def relative_rest() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    with FakeRest(base="db.db") as server:
+        server.namespaces["db",] = {}
+        yield "rest", {"uri": server.url}, ["db", "t"]
+
+
+@pytest.mark.parametrize("catalog", [relative_glue, relative_polaris, relative_lakekeeper, relative_rest])
+async def test_relative_default_location(
+    catalog: Callable[[], Catalog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with catalog() as (impl, properties, id):
+        async with AsyncNamespace.connect(impl, properties) as ns:
+            for work in (
+                lambda: ns.declare_table({"id": id}),
+                lambda: ns.create_table({"id": id}, stream(ROWS)),
+                lambda: ns.session.staging().begin(TableId(id), "create", lambda _: ROWS.schema),
+            ):
+                with pytest.raises(
+                    (err.InvalidInputError, err.InvalidTableStateError), match=r"db\$t.*'db\.db.* is relative"
+                ):
+                    await work()
+                assert not await ns.exists(id)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+async def test_relative_location_is_not_written(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with FakeRest() as server:
+        server.add_table("db", "t", location="db.db/t")
+        async with AsyncNamespace.connect("rest", {"uri": server.url}) as ns:
+            with pytest.raises(err.InvalidTableStateError, match=r"'db.db/t' is relative"):
+                await ns.session.staging().begin(TableId(["db", "t"]), mode, lambda _: ROWS.schema)

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import TableId
 from lance_ns_async.backends.unity.columns import EXACT, columns, schema
@@ -162,13 +162,13 @@ def test_a_schema_without_columns_is_none() -> None:
 
 def test_a_type_that_unity_has_nothing_near_to_is_refused_by_its_column() -> None:
     union = pa.dense_union([pa.field("a", pa.int8())])
-    with pytest.raises(InvalidInputError, match=r"^table main\$a\$t: column 'u': Unity Catalog has no type for"):
+    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'u': Unity Catalog has no type for"):
         columns(ID, of(pa.field("u", pa.list_(union))))
 
 
 def test_a_field_that_unity_could_not_say_at_all_is_refused() -> None:
     nothing = pa.field("n", pa.dictionary(pa.int8(), pa.null()), nullable=False)
-    with pytest.raises(InvalidInputError, match=r"^table main\$a\$t: column 'n': .*; declare it without a schema"):
+    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'n': .*; declare it without a schema"):
         columns(ID, of(nothing))
 
 
@@ -179,7 +179,7 @@ def test_the_names_within_a_map_are_those_of_arrow() -> None:
 
 def test_a_name_too_long_for_the_server_is_refused() -> None:
     assert columns(ID, of(pa.field("x" * 255, pa.int8())))
-    with pytest.raises(InvalidInputError, match="has 256 characters"):
+    with pytest.raises(err.InvalidInputError, match="has 256 characters"):
         columns(ID, of(pa.field("x" * 256, pa.int8())))
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
-from lance_ns_async import AsyncNamespace
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
 from tests.support.lake import ROWS
+from tests.support.running import running
 from tests.support.unity import connected, described, list_requests
 
 TABLE = ["main", "a", "t"]
@@ -35,9 +30,7 @@ KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("credentials", "options"), KINDS, ids=["aws", "azure", "gcp"])
-async def test_credentials_are_requested_to_write_and_get_lances_names(
-    credentials: dict[str, Any], options: dict[str, str]
-) -> None:
+async def test_names_of_credentials(credentials: dict[str, Any], options: dict[str, str]) -> None:
     with FakeUnity(credentials={**credentials, "expiration_time": UNTIL}) as server:
         server.add_table(*TABLE)
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
@@ -61,12 +54,11 @@ def operations(server: FakeUnity) -> list[str]:
 
 @pytest.mark.parametrize("message", ["Access denied.", "User does not have MODIFY"])
 async def test_without_write_access_the_credentials_are_for_reading(message: str) -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
-        async with connected(server) as ns:
-            for _ in range(2):
-                server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
-                assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
+        for _ in range(2):
+            server.fail(403, match="POST", body={"error_code": "PERMISSION_DENIED", "message": message})
+            assert (await described(ns, *TABLE, vend=True)).storage_options == KINDS[0][1]
         # A client without write access may soon get it.
         assert operations(server) == ["READ_WRITE", "READ"] * 2
 
@@ -79,8 +71,7 @@ async def test_the_requested_access_can_be_chosen(setting: str, asked_for: list[
         server.add_table(*TABLE)
         server.fail(403, times=None, match="POST")
         async with connected(server, credentials_operation=setting) as ns:
-            with pytest.raises(PermissionDeniedError):
-                await described(ns, *TABLE, vend=True)
+            await catch(err.PermissionDeniedError, described(ns, *TABLE, vend=True))
         assert operations(server) == asked_for
 
 
@@ -110,12 +101,6 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
         assert [line.partition("?")[0] for line in list_requests(server)] == ["GET tables"]
 
 
-def test_an_operation_that_there_is_not_is_refused() -> None:
-    properties = {"endpoint": "http://127.0.0.1:1", "catalog": "main", "credentials_operation": "write"}
-    with pytest.raises(InvalidInputError, match="credentials_operation: Input should be 'auto', 'read'"):
-        AsyncNamespace.connect("unity", properties)
-
-
 async def test_configured_keys_give_way_to_those_given_out() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS, "expiration_time": None}) as server:
         server.add_table(*TABLE)
@@ -139,39 +124,40 @@ async def test_a_local_table_needs_none() -> None:
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
-async def test_a_server_that_is_not_set_up_for_it_changes_nothing() -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        async with connected(server, **{"storage.region": "x"}) as ns:
+async def test_a_server_that_is_not_set_up_for_it_changes_nothing(server: FakeUnity) -> None:
+    server.add_table(*TABLE)
+    async with connected(server, **{"storage.region": "x"}) as ns:
+        assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
+        for status in (404, 405):
+            server.fail(status, match="POST", body="Status: Not Found")
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
-            for status in (404, 405):
-                server.fail(status, match="POST", body="Status: Not Found")
-                assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
 @pytest.mark.parametrize(
     ("status", "error"),
-    [(401, UnauthenticatedError), (403, PermissionDeniedError), (404, InternalError), (500, InternalError)],
+    [
+        (401, err.UnauthenticatedError),
+        (403, err.PermissionDeniedError),
+        (404, err.InternalError),
+        (500, err.InternalError),
+    ],
 )
 async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
         server.fail(status, times=None, match="POST")
-        async with connected(server) as ns:
-            with pytest.raises(error, match=rf"main\$a\$t \(vend_credentials: HTTP {status}"):
-                await described(ns, *TABLE, vend=True)
+        await catch(error, described(ns, *TABLE, vend=True), rf"main\$a\$t \(vend_credentials: HTTP {status}")
 
 
 async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
+    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
         server.reply(
             '{"name":"t","table_type":"EXTERNAL","properties":{"table_type":"lance"},'
             '"storage_location":"s3://b/t","table_id":"f38f4130-276b-43d7-a01d-1cc3d542e1e7"}',
             match="GET",
         )
-        async with connected(server) as ns:
-            result = await described(ns, *TABLE, vend=True)
+        result = await described(ns, *TABLE, vend=True)
         assert result.location != "s3://b/t" and result.storage_options
 
 
@@ -183,8 +169,7 @@ async def test_asking_is_no_change_and_so_is_done_again() -> None:
             assert (await described(ns, *TABLE, vend=True)).storage_options
         async with connected(server) as ns:
             server.fail(503, times=None, match="POST")
-            with pytest.raises(ServiceUnavailableError, match="4 attempts"):
-                await described(ns, *TABLE, vend=True)
+            await catch(err.ServiceUnavailableError, described(ns, *TABLE, vend=True), "4 attempts")
 
 
 async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,7 +177,6 @@ async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> No
     with FakeUnity(credentials={"aws_temp_credentials": {**AWS, "secret_access_key": 7}}) as server:
         server.add_table(*TABLE)
         async with connected(server) as ns:
-            with pytest.raises(InternalError, match="unknown form") as caught:
-                await described(ns, *TABLE, vend=True)
+            caught = await catch(err.InternalError, described(ns, *TABLE, vend=True), "unknown form")
             assert "t0ken" not in str(caught.value)
     assert "t0ken" not in caplog.text

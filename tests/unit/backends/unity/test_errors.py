@@ -1,98 +1,87 @@
-"""Errors of a Unity server: their classes, and which calls are retried or only checked."""
+"""Errors of a Unity server, lost creations, and concurrent ones, which are made in turn."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from typing import Any
 
+import anyio
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DropNamespaceRequest,
-    ListTablesRequest,
-)
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    ThrottlingError,
-    UnauthenticatedError,
-    UnsupportedOperationError,
-)
 
-from lance_ns_async import AsyncNamespace, NamespaceId
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async.backends.unity.backend import server_key
 from lance_ns_async.backends.unity.wire import ERRORS
+from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.errors import COMMON_ERRORS
+from tests.fakes.clock import idle, run_past
 from tests.fakes.unity import FakeUnity
-from tests.support.unity import connected, declared, described, list_requests
+from tests.support.errors import catch
+from tests.support.running import running
+from tests.support.unity import connected, declared, described, list_requests, opened
 
 ROOT = {"root": "s3://b/r"}
 TABLE = ["main", "a", "t"]
+LANCE = {"table_type": "lance"}
 
 Work = Callable[[AsyncNamespace], Awaitable[Any]]
 
 OPERATIONS: dict[str, Work] = {
-    "describe_namespace": lambda ns: ns.describe_namespace(DescribeNamespaceRequest(id=["main", "a"])),
-    "create_namespace": lambda ns: ns.create_namespace(CreateNamespaceRequest(id=["main", "a"])),
-    "drop_namespace": lambda ns: ns.drop_namespace(DropNamespaceRequest(id=["main", "a"])),
-    "list_tables": lambda ns: ns.list_tables(ListTablesRequest(id=["main", "a"])),
+    "describe_namespace": lambda ns: ns.describe_namespace(["main", "a"]),
+    "create_namespace": lambda ns: ns.create_namespace(["main", "new"]),
+    "drop_namespace": lambda ns: ns.drop_namespace(["main", "a"]),
+    "list_tables": lambda ns: ns.list_tables(["main", "a"]),
     "describe_table": lambda ns: described(ns, *TABLE),
     "declare_table": lambda ns: declared(ns, *TABLE),
 }
 
-CASES: list[tuple[int, str | None, str, type[LanceNamespaceError], str]] = [
-    (404, "CATALOG_NOT_FOUND", "describe_namespace", NamespaceNotFoundError, "Catalog not found: main"),
-    (404, "SCHEMA_NOT_FOUND", "describe_namespace", NamespaceNotFoundError, "Schema not found: main.a"),
-    (404, "SCHEMA_NOT_FOUND", "describe_table", NamespaceNotFoundError, "Schema not found: main.a"),
-    (404, "TABLE_NOT_FOUND", "describe_table", TableNotFoundError, "Table not found: main.a.t"),
-    (404, "TABLE_NOT_FOUND", "list_tables", InternalError, "Table not found: main.a.t"),
-    (404, "NOT_FOUND", "describe_namespace", NamespaceNotFoundError, "Catalog not found: main"),
-    (404, "NOT_FOUND", "describe_table", NamespaceNotFoundError, "Schema not found: main.a"),
-    (404, "NOT_FOUND", "describe_table", TableNotFoundError, "Table not found: main.a.t"),
-    (404, "NOT_FOUND", "describe_table", InternalError, "Volume not found: main.a.t"),
-    (404, "CATALOG_DOES_NOT_EXIST", "describe_namespace", NamespaceNotFoundError, "Catalog 'main' does not exist."),
-    (404, "SCHEMA_DOES_NOT_EXIST", "declare_table", NamespaceNotFoundError, "Schema 'main.a' does not exist."),
-    (404, "TABLE_DOES_NOT_EXIST", "describe_table", TableNotFoundError, "Table 'main.a.t' does not exist."),
-    (400, "SCHEMA_ALREADY_EXISTS", "create_namespace", NamespaceAlreadyExistsError, "Schema already exists: a"),
-    (400, "TABLE_ALREADY_EXISTS", "declare_table", TableAlreadyExistsError, "Table already exists: main.a.t"),
-    (409, "ALREADY_EXISTS", "create_namespace", NamespaceAlreadyExistsError, "Schema already exists: a"),
-    (409, "ALREADY_EXISTS", "declare_table", TableAlreadyExistsError, "Table already exists: main.a.t"),
-    (409, "ALREADY_EXISTS", "describe_table", InternalError, "what?"),
-    (400, "FAILED_PRECONDITION", "drop_namespace", NamespaceNotEmptyError, "Cannot delete schema with tables"),
-    (400, "FAILED_PRECONDITION", "describe_table", InvalidInputError, "no such state"),
-    (400, "INVALID_ARGUMENT", "declare_table", InvalidInputError, "Name cannot be empty"),
-    (422, "INVALID_ARGUMENT", "declare_table", InvalidInputError, "Name cannot be empty"),
-    (400, "OUT_OF_RANGE", "describe_table", InvalidInputError, "too far"),
-    (400, None, "describe_table", InvalidInputError, ""),
-    (401, "UNAUTHENTICATED", "describe_table", UnauthenticatedError, "No authorization found."),
-    (401, None, "describe_table", UnauthenticatedError, ""),
-    (407, None, "describe_table", UnauthenticatedError, ""),
-    (403, "PERMISSION_DENIED", "describe_table", PermissionDeniedError, "Access denied."),
-    (403, None, "describe_table", PermissionDeniedError, ""),
-    (408, None, "describe_table", ServiceUnavailableError, ""),
-    (429, "RESOURCE_EXHAUSTED", "describe_table", ThrottlingError, "slowly"),
-    (400, "REQUEST_LIMIT_EXCEEDED", "describe_table", ThrottlingError, "slowly"),
-    (429, None, "describe_table", ThrottlingError, ""),
-    (500, "INTERNAL", "describe_table", InternalError, "not-null property"),
-    (500, None, "describe_table", InternalError, ""),
-    (501, "UNIMPLEMENTED", "declare_table", UnsupportedOperationError, "not here"),
-    (502, None, "describe_table", ServiceUnavailableError, ""),
-    (503, None, "describe_table", ServiceUnavailableError, ""),
-    (504, None, "describe_table", ServiceUnavailableError, ""),
-    (400, "UNSUPPORTED_TABLE_FORMAT", "declare_table", UnsupportedOperationError, "only Delta is supported"),
-    (404, "RESOURCE_NOT_KNOWN", "describe_table", InternalError, "what?"),
-    (405, None, "describe_table", InternalError, ""),
-    (418, "TEAPOT", "describe_table", InternalError, "short and stout"),
+CASES: list[tuple[int, str | None, str, type[err.LanceNamespaceError], str]] = [
+    (404, "CATALOG_NOT_FOUND", "describe_namespace", err.NamespaceNotFoundError, "Catalog not found: main"),
+    (404, "SCHEMA_NOT_FOUND", "describe_namespace", err.NamespaceNotFoundError, "Schema not found: main.a"),
+    (404, "SCHEMA_NOT_FOUND", "describe_table", err.NamespaceNotFoundError, "Schema not found: main.a"),
+    (404, "TABLE_NOT_FOUND", "describe_table", err.TableNotFoundError, "Table not found: main.a.t"),
+    (404, "TABLE_NOT_FOUND", "list_tables", err.InternalError, "Table not found: main.a.t"),
+    (404, "NOT_FOUND", "describe_namespace", err.NamespaceNotFoundError, "Catalog not found: main"),
+    (404, "NOT_FOUND", "describe_table", err.NamespaceNotFoundError, "Schema not found: main.a"),
+    (404, "NOT_FOUND", "describe_table", err.TableNotFoundError, "Table not found: main.a.t"),
+    (404, "NOT_FOUND", "describe_table", err.InternalError, "Volume not found: main.a.t"),
+    (404, "CATALOG_DOES_NOT_EXIST", "describe_namespace", err.NamespaceNotFoundError, "Catalog 'main' does not exist."),
+    (404, "SCHEMA_DOES_NOT_EXIST", "declare_table", err.NamespaceNotFoundError, "Schema 'main.a' does not exist."),
+    (404, "TABLE_DOES_NOT_EXIST", "describe_table", err.TableNotFoundError, "Table 'main.a.t' does not exist."),
+    (400, "SCHEMA_ALREADY_EXISTS", "create_namespace", err.NamespaceAlreadyExistsError, "Schema already exists: a"),
+    (400, "TABLE_ALREADY_EXISTS", "declare_table", err.TableAlreadyExistsError, "Table already exists: main.a.t"),
+    (409, "ALREADY_EXISTS", "create_namespace", err.NamespaceAlreadyExistsError, "Schema already exists: a"),
+    (409, "ALREADY_EXISTS", "declare_table", err.TableAlreadyExistsError, "Table already exists: main.a.t"),
+    (409, "ALREADY_EXISTS", "describe_table", err.InternalError, "what?"),
+    (400, "FAILED_PRECONDITION", "drop_namespace", err.NamespaceNotEmptyError, "Cannot delete schema with tables"),
+    (400, "FAILED_PRECONDITION", "describe_table", err.InvalidInputError, "no such state"),
+    (400, "INVALID_ARGUMENT", "declare_table", err.InvalidInputError, "Name cannot be empty"),
+    (422, "INVALID_ARGUMENT", "declare_table", err.InvalidInputError, "Name cannot be empty"),
+    (400, "OUT_OF_RANGE", "describe_table", err.InvalidInputError, "too far"),
+    (400, None, "describe_table", err.InvalidInputError, ""),
+    (401, "UNAUTHENTICATED", "describe_table", err.UnauthenticatedError, "No authorization found."),
+    (401, None, "describe_table", err.UnauthenticatedError, ""),
+    (407, None, "describe_table", err.UnauthenticatedError, ""),
+    (403, "PERMISSION_DENIED", "describe_table", err.PermissionDeniedError, "Access denied."),
+    (403, None, "describe_table", err.PermissionDeniedError, ""),
+    (408, None, "describe_table", err.ServiceUnavailableError, ""),
+    (429, "RESOURCE_EXHAUSTED", "describe_table", err.ThrottlingError, "slowly"),
+    (400, "REQUEST_LIMIT_EXCEEDED", "describe_table", err.ThrottlingError, "slowly"),
+    (429, None, "describe_table", err.ThrottlingError, ""),
+    (500, "INTERNAL", "describe_table", err.InternalError, "not-null property"),
+    (500, None, "describe_table", err.InternalError, ""),
+    (501, "UNIMPLEMENTED", "declare_table", err.UnsupportedOperationError, "not here"),
+    (502, None, "describe_table", err.ServiceUnavailableError, ""),
+    (503, None, "describe_table", err.ServiceUnavailableError, ""),
+    (504, None, "describe_table", err.ServiceUnavailableError, ""),
+    (400, "UNSUPPORTED_TABLE_FORMAT", "declare_table", err.UnsupportedOperationError, "only Delta is supported"),
+    (404, "RESOURCE_NOT_KNOWN", "describe_table", err.InternalError, "what?"),
+    (405, None, "describe_table", err.InternalError, ""),
+    (418, "TEAPOT", "describe_table", err.InternalError, "short and stout"),
 ]
 
 
@@ -101,16 +90,14 @@ def body(code: str, message: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("status", "code", "operation", "error", "message"), CASES)
-async def test_errors_are_reported_by_their_code_first(
-    status: int, code: str | None, operation: str, error: type[LanceNamespaceError], message: str
+async def test_error_of_each_code(
+    server: FakeUnity, status: int, code: str | None, operation: str, error: type[err.LanceNamespaceError], message: str
 ) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        server.fail(status, times=None, body=body(code, message) if code else "<html><b>gateway</b> says no</html>")
-        async with connected(server, max_retries="1", **ROOT) as ns:
-            with pytest.raises(error, match=f"HTTP {status}: .*{message if code else 'gateway says no'}") as caught:
-                await OPERATIONS[operation](ns)
-        assert type(caught.value) is error
+    server.fail(status, times=None, body=body(code, message) if code else "<html><b>gateway</b> says no</html>")
+    async with connected(server, max_retries="1", **ROOT) as ns:
+        with pytest.raises(error, match=f"HTTP {status}: .*{message if code else 'gateway says no'}") as caught:
+            await OPERATIONS[operation](ns)
+    assert type(caught.value) is error
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
@@ -124,114 +111,46 @@ def test_every_entry_of_the_table_has_a_case() -> None:
         assert any(code == known and context in ("", "table", operation) for known, operation in cases), entry
 
 
-async def test_a_path_that_is_not_served_is_no_missing_table() -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        async with connected(server, api_path="/api/2.0/unity") as ns:
-            with pytest.raises(InternalError, match=r"HTTP 404: Status: 404 .*is the endpoint right\?"):
-                await described(ns, *TABLE)
+async def test_a_path_that_is_not_served_is_no_missing_table(server: FakeUnity) -> None:
+    server.add_table(*TABLE)
+    async with connected(server, api_path="/api/2.0/unity") as ns:
+        await catch(err.InternalError, described(ns, *TABLE), r"HTTP 404: Status: 404 .*is the endpoint right\?")
 
 
 async def test_a_message_that_is_missing_or_huge_does_not_hide_the_code() -> None:
-    with FakeUnity(dialect="0.4.0") as server:
-        async with connected(server, **ROOT) as ns:
-            server.fail(404, body=body("TABLE_NOT_FOUND", None))
-            with pytest.raises(TableNotFoundError):
-                await described(ns, *TABLE)
-            with pytest.raises(NamespaceNotFoundError) as caught:
-                await described(ns, *TABLE)
-            assert "Frame.java" not in str(caught.value)
-
-
-@pytest.mark.parametrize("headers", [{}, {"Retry-After": "0"}])
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-async def test_reads_are_sent_again(status: int, headers: dict[str, str]) -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        server.fail(status, times=3, headers=headers)
-        async with connected(server) as ns:
-            assert (await described(ns, *TABLE)).location
-        assert len(list_requests(server)) == 4
+    async with running(connected, FakeUnity(dialect="0.4.0"), **ROOT) as (server, ns):
+        server.fail(404, body=body("TABLE_NOT_FOUND", None))
+        await catch(err.TableNotFoundError, described(ns, *TABLE))
+        caught = await catch(err.NamespaceNotFoundError, described(ns, *TABLE))
+        assert "Frame.java" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [429, 400])
-async def test_a_throttled_creation_did_nothing_and_is_sent_again(status: int) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        error_body = body("RESOURCE_EXHAUSTED" if status == 429 else "REQUEST_LIMIT_EXCEEDED", "slowly")
-        server.fail(status, times=2, match="POST", body=error_body)
-        async with connected(server, **ROOT) as ns:
-            assert (await declared(ns, *TABLE)).location
-        assert list_requests(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
-
-
-LOST: list[Callable[[FakeUnity, str], None]] = [
-    lambda server, when: server.cut(match="POST", when=when),  # type: ignore[arg-type]
-    lambda server, when: server.fail(502, match="POST", when=when),  # type: ignore[arg-type]
-    lambda server, when: server.fail(503, match="POST", when=when),  # type: ignore[arg-type]
-    lambda server, when: server.fail(500, match="POST", when=when),  # type: ignore[arg-type]
-    lambda server, when: server.reply("{", match="POST", when=when),  # type: ignore[arg-type]
-]
-creations = pytest.mark.parametrize("operation", ["declare_table", "create_namespace"])
-
-
-@creations
-@pytest.mark.parametrize("lose", LOST)
-async def test_a_creation_whose_answer_was_lost_is_looked_up_and_not_sent_again(
-    lose: Callable[[FakeUnity, str], None], operation: str
-) -> None:
-    with FakeUnity() as server:
-        if operation == "declare_table":
-            server.add_schema("main", "a")
-        lose(server, "after")
-        async with connected(server, **ROOT) as ns:
-            made = await OPERATIONS[operation](ns)
-        assert made.properties == ({"table_type": "lance"} if operation == "declare_table" else {})
-        assert [request.partition(" ")[0] for request in list_requests(server)] == ["POST", "GET"]
+async def test_throttled_creation_is_retried(server: FakeUnity, ns: AsyncNamespace, status: int) -> None:
+    error_body = body("RESOURCE_EXHAUSTED" if status == 429 else "REQUEST_LIMIT_EXCEEDED", "slowly")
+    server.fail(status, times=2, match="POST", body=error_body)
+    assert (await declared(ns, *TABLE)).location
+    assert list_requests(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
 
 
 async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None:
-    with FakeUnity(storage_root="s3://managed/main") as server:
+    async with running(connected, FakeUnity(storage_root="s3://managed/main")) as (server, ns):
         server.cut(match="POST", when="after")
-        async with connected(server) as ns:
-            assert (await ns.create_namespace(CreateNamespaceRequest(id=["main", "a"]))).properties == {}
+        assert (await ns.create_namespace(["main", "a"])).properties == {}
         assert list_requests(server) == ["POST schemas", "GET schemas/main.a"]
 
 
-@creations
-@pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_creation_that_did_not_arrive_is_reported_as_unknown(status: int, operation: str) -> None:
-    with FakeUnity() as server:
-        if operation == "declare_table":
-            server.add_schema("main", "a")
-        server.fail(status, match="POST")
-        async with connected(server, **ROOT) as ns:
-            error = InternalError if status == 500 else ServiceUnavailableError
-            with pytest.raises(error, match=rf"HTTP {status}: .*whether it took effect is unknown"):
-                await OPERATIONS[operation](ns)
-        assert sum(request.startswith("POST") for request in list_requests(server)) == 1
+@pytest.mark.parametrize("columns", [[], [{"name": "x", "type_json": '"long"', "type_name": "LONG"}]])
+async def test_lost_creation_of_another_client(
+    server: FakeUnity, ns: AsyncNamespace, columns: list[dict[str, Any]]
+) -> None:
+    server.add_table(*TABLE, location="s3://b/r/main/a/t", properties={} if not columns else LANCE, columns=columns)
+    server.cut(match="POST", when="before")
+    await catch(err.TableAlreadyExistsError, declared(ns, *TABLE), "created by another")
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"location": "s3://b/elsewhere"},
-        {"properties": {"table_type": "lance", "k": "v"}},
-        {"properties": {}},
-        {"columns": [{"name": "x", "type_json": '"long"', "type_name": "LONG"}]},
-    ],
-)
-async def test_a_lost_creation_that_somebody_else_won_is_not_ours(other: dict[str, Any]) -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE, **{"location": "s3://b/r/main/a/t", **other})
-        server.cut(match="POST", when="before")
-        async with connected(server, **ROOT) as ns:
-            with pytest.raises(TableAlreadyExistsError, match="created by another"):
-                await declared(ns, *TABLE)
-
-
-@creations
-async def test_a_lost_creation_of_what_was_there_long_before_is_not_ours(operation: str) -> None:
+@pytest.mark.parametrize("operation", ["declare_table", "create_namespace"])
+async def test_lost_creation_of_an_older_object(server: FakeUnity, ns: AsyncNamespace, operation: str) -> None:
     is_table = operation == "declare_table"
     old: dict[str, Any] = {
         "name": "t" if is_table else "a",
@@ -241,57 +160,10 @@ async def test_a_lost_creation_of_what_was_there_long_before_is_not_ours(operati
         "columns": [],
         "created_at": 1_600_000_000_000,
     }
-    with FakeUnity() as server:
-        server.cut(match="POST", when="before")
-        server.reply(json.dumps(old), match="GET")
-        async with connected(server, **ROOT) as ns:
-            taken = TableAlreadyExistsError if is_table else NamespaceAlreadyExistsError
-            with pytest.raises(taken, match="created by another"):
-                await OPERATIONS[operation](ns)
-
-
-async def test_a_refused_connection_did_nothing_and_is_not_looked_up() -> None:
-    with FakeUnity() as server:
-        server.stop()
-        async with connected(server, max_retries="1", **ROOT) as ns:
-            with pytest.raises(ServiceUnavailableError, match="2 attempts"):
-                await declared(ns, *TABLE)
-        assert list_requests(server) == []
-
-
-@pytest.mark.parametrize("what", ["table", "namespace"])
-async def test_a_deletion_whose_answer_was_lost_is_looked_up_and_not_sent_again(what: str) -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        server.add_schema("main", "empty")
-        server.cut(match="DELETE", when="after")
-        async with connected(server) as ns:
-            await deleted(ns, what)
-        assert sum(request.startswith("DELETE") for request in list_requests(server)) == 1
-        assert list_requests(server)[-1].startswith("GET")
-
-
-@pytest.mark.parametrize("what", ["table", "namespace"])
-async def test_a_deletion_that_did_not_arrive_is_reported(what: str) -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        server.add_schema("main", "empty")
-        server.fail(503, match="DELETE")
-        async with connected(server) as ns:
-            with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-                await deleted(ns, what)
-            server.fail(503, match="DELETE", when="after")
-            server.fail(403, match="GET .*(main.a.t|main.empty)$", times=None)
-            with pytest.raises((ServiceUnavailableError, PermissionDeniedError)):
-                await deleted(ns, what)
-
-
-async def deleted(ns: AsyncNamespace, what: str) -> None:
-    if what == "table":
-        await ns.deregister_table(DeregisterTableRequest(id=TABLE))
-    else:
-        await ns.drop_namespace(DropNamespaceRequest(id=["main", "empty"]))
-        assert not await ns.exists(NamespaceId(["main", "empty"]))
+    server.cut(match="POST", when="before")
+    server.reply(json.dumps(old), match="GET")
+    taken = err.TableAlreadyExistsError if is_table else err.NamespaceAlreadyExistsError
+    await catch(taken, OPERATIONS[operation](ns), "created by another")
 
 
 async def test_denied_is_distinguished_from_missing() -> None:
@@ -300,21 +172,177 @@ async def test_denied_is_distinguished_from_missing() -> None:
         server.allow("user")
         server.disown("stranger")
         async with connected(server, auth_token="user") as ns:
-            with pytest.raises(PermissionDeniedError, match=r"Access denied\."):
-                await described(ns, *TABLE)
-            with pytest.raises(TableNotFoundError):
-                await described(ns, "main", "a", "none")
+            await catch(err.PermissionDeniedError, described(ns, *TABLE), r"Access denied\.")
+            await catch(err.TableNotFoundError, described(ns, "main", "a", "none"))
         async with connected(server, auth_token="stranger") as ns:
-            with pytest.raises(PermissionDeniedError, match="User not allowed: "):
-                await described(ns, *TABLE)
+            await catch(err.PermissionDeniedError, described(ns, *TABLE), "User not allowed: ")
 
 
-async def test_a_slow_server_is_not_waited_for_for_ever() -> None:
-    with FakeUnity() as server:
-        server.add_table(*TABLE)
-        async with connected(server, connect_timeout="400ms", read_timeout="100ms", max_retries="1") as ns:
-            with (
-                server.hold("GET"),
-                pytest.raises(ServiceUnavailableError, match=r"no answer within 0\.5 s; 2 attempts"),
-            ):
-                await described(ns, *TABLE)
+async def create_table(ns: AsyncNamespace) -> None:
+    await declared(ns, *TABLE)
+
+
+async def create_namespace(ns: AsyncNamespace) -> None:
+    await ns.create_namespace(["main", "new"])
+
+
+creations = pytest.mark.parametrize(
+    ("create", "name", "taken"),
+    [
+        (create_table, "main.a.t", err.TableAlreadyExistsError),
+        (create_namespace, "main.new", err.NamespaceAlreadyExistsError),
+    ],
+    ids=["table", "namespace"],
+)
+Create = Callable[[AsyncNamespace], Awaitable[None]]
+
+
+async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[type[err.LanceNamespaceError] | None]:
+    """Returns the error of each call; None for one that succeeded."""
+    outcomes: list[type[err.LanceNamespaceError] | None] = []
+
+    async def one() -> None:
+        try:
+            await work()
+            outcomes.append(None)
+        except err.LanceNamespaceError as e:
+            outcomes.append(type(e))
+
+    async with anyio.create_task_group() as group:
+        for _ in range(count):
+            group.start_soon(one)
+    return outcomes
+
+
+@creations
+async def test_sequential_creates_are_sent(
+    server: FakeUnity, ns: AsyncNamespace, create: Create, name: str, taken: type[err.LanceNamespaceError]
+) -> None:
+    await create(ns)
+    await catch(taken, create(ns), "HTTP 400")
+    assert sum(request.startswith("POST") for request in list_requests(server)) == 2
+
+
+async def test_after_a_failed_create_the_next_one_is_sent(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.fail(403, match="POST", times=2)
+    outcomes = await side_by_side(4, lambda: create_table(ns))
+    assert outcomes.count(err.PermissionDeniedError) == 2
+    assert outcomes.count(None) == 1 and outcomes.count(err.TableAlreadyExistsError) == 1
+    assert sum(request.startswith("POST") for request in list_requests(server)) == 3
+    assert server.most_in_flight == 1
+
+
+async def test_different_tables_are_made_side_by_side(server: FakeUnity, ns: AsyncNamespace) -> None:
+    with server.hold("POST") as hold:
+        async with anyio.create_task_group() as group:
+            for i in range(8):
+                group.start_soon(declared, ns, "main", "a", f"t{i}")
+            await hold.reached(8)
+            hold.release()
+
+
+async def test_a_cancelled_create_does_not_block_others(server: FakeUnity, ns: AsyncNamespace) -> None:
+    with server.hold("POST") as hold:
+        async with anyio.create_task_group() as group:
+            group.start_soon(declared, ns, *TABLE)
+            await hold.reached()
+            group.cancel_scope.cancel()
+    await declared(ns, "main", "a", "u")
+    outcomes = await side_by_side(2, lambda: create_table(ns))
+    assert set(outcomes) <= {None, err.TableAlreadyExistsError}
+
+
+async def test_waiting_for_another_has_an_end(server: FakeUnity) -> None:
+    async with opened(server) as backend:
+        with server.hold("POST") as hold:
+            async with anyio.create_task_group() as group:
+                group.start_soon(backend.declare_table, TableId(TABLE), "s3://b/t", {})
+                await hold.reached()
+                with (
+                    deadline(60),
+                    pytest.raises(err.ServiceUnavailableError, match="while another call was creating it"),
+                ):
+                    await run_past(backend.declare_table(TableId(TABLE), "s3://b/t", {}), idle(), 60)
+                hold.release()
+    assert [request for request in list_requests(server) if request.startswith("POST")] == ["POST tables"]
+
+
+async def test_what_was_removed_can_be_made_again(server: FakeUnity, ns: AsyncNamespace) -> None:
+    for _ in range(3):
+        await declared(ns, *TABLE)
+        await ns.deregister_table(TABLE)
+    answer = await ns.register_table(TABLE, location="s3://b/new", mode="Overwrite")
+    assert answer.location == "s3://b/new"
+
+
+@creations
+@pytest.mark.parametrize("other", [{}, {"auth_token": "another"}], ids=["one", "two"])
+async def test_concurrent_creates_take_turns(
+    server: FakeUnity, create: Create, name: str, taken: type[err.LanceNamespaceError], other: dict[str, str]
+) -> None:
+    # If both requests were sent, both would succeed.
+    server.race(name)
+    more = {"endpoint": f"{server.endpoint}/api/2.1/unity-catalog/", **other}
+    async with connected(server, **ROOT) as one, connected(server, **ROOT, **more) as two:
+        namespaces = cycle((one, two) if other else (one,))
+        outcomes = await side_by_side(8, lambda: create(next(namespaces)))
+    assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
+    assert sum(request.startswith("POST") for request in list_requests(server)) == 1
+
+
+@creations
+async def test_two_threads_take_turns(
+    server: FakeUnity, create: Create, name: str, taken: type[err.LanceNamespaceError]
+) -> None:
+
+    async def one() -> type[err.LanceNamespaceError] | None:
+        async with connected(server, **ROOT) as ns:
+            try:
+                await create(ns)
+            except err.LanceNamespaceError as e:
+                return type(e)
+            return None
+
+    with ThreadPoolExecutor(3) as pool, server.hold("POST") as hold:
+        futures = [pool.submit(asyncio.run, one()) for _ in range(3)]
+        await hold.reached()
+        hold.release()
+        outcomes = [future.result() for future in futures]
+    assert outcomes.count(None) == 1 and outcomes.count(taken) == 2
+    async with connected(server) as ns:
+        id = name.split(".")
+        assert await ns.exists(TableId(id) if len(id) == 3 else NamespaceId(id))
+
+
+async def test_race_of_two_processes(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.add_table("main", "a", "t")
+    server.race("main.a.t")
+    await catch(err.InternalError, create_table(ns), "has that name twice, because two processes creat")
+
+
+async def test_of_two_processes_that_create_a_schema_one_fails(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.add_schema("main", "new")
+    server.race("main.new")
+    await catch(err.NamespaceAlreadyExistsError, create_namespace(ns), "another process created it at the same time")
+    await ns.create_namespace(["main", "new"], mode="ExistOk")
+
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_a_look_afterwards_that_fails_spoils_nothing(server: FakeUnity, status: int) -> None:
+    server.fail(status, match=r"GET .*main\.a\.t$", times=None)
+    async with connected(server, max_retries="0", **ROOT) as ns:
+        await create_table(ns)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        ("HTTP://Host:80", "/api"),
+        ("http://host", "/api"),
+        ("http://host/", "/api"),
+        ("http://host/api", "/api"),
+        ("http://host:80/api/", "/api"),
+    ],
+)
+def test_one_server_has_one_key(endpoint: str, path: str) -> None:
+    assert server_key(endpoint, path) == "http://host:80/api"

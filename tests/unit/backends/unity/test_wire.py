@@ -8,27 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace import (
-    CreateNamespaceRequest,
-    DeregisterTableRequest,
-    DescribeNamespaceRequest,
-    DropNamespaceRequest,
-    ListNamespacesRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-)
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    NamespaceNotFoundError,
-    PermissionDeniedError,
-    TableNotFoundError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.fakes.unity import FakeUnity
+from tests.support.errors import catch
+from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests
 
 IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", "..", "x" * 256, "a\n"]
@@ -38,156 +24,116 @@ def operations(ns: AsyncNamespace, catalog: str, schema: str, name: str) -> dict
     """All operations with the id of a namespace or a table, by name."""
     namespace, table = [catalog, schema], [catalog, schema, name]
     return {
-        "create_namespace": ns.create_namespace(CreateNamespaceRequest(id=namespace)),
-        "describe_namespace": ns.describe_namespace(DescribeNamespaceRequest(id=namespace)),
-        "drop_namespace": ns.drop_namespace(DropNamespaceRequest(id=namespace)),
-        "cascade": ns.drop_namespace(DropNamespaceRequest(id=namespace, behavior="Cascade")),
-        "list_tables": ns.list_tables(ListTablesRequest(id=namespace)),
+        "create_namespace": ns.create_namespace(namespace),
+        "describe_namespace": ns.describe_namespace(namespace),
+        "drop_namespace": ns.drop_namespace(namespace),
+        "cascade": ns.drop_namespace(namespace, behavior="Cascade"),
+        "list_tables": ns.list_tables(namespace),
         "declare_table": declared(ns, *table),
-        "register_table": ns.register_table(RegisterTableRequest(id=table, location="s3://b/x")),
-        "replace_table": ns.register_table(RegisterTableRequest(id=table, location="s3://b/x", mode="Overwrite")),
+        "register_table": ns.register_table(table, location="s3://b/x"),
+        "replace_table": ns.register_table(table, location="s3://b/x", mode="Overwrite"),
         "describe_table": described(ns, *table),
-        "deregister_table": ns.deregister_table(DeregisterTableRequest(id=table)),
+        "deregister_table": ns.deregister_table(table),
     }
 
 
-async def outcomes(ns: AsyncNamespace, *id: str) -> dict[str, type[LanceNamespaceError]]:
-    result: dict[str, type[LanceNamespaceError]] = {}
+async def outcomes(ns: AsyncNamespace, *id: str) -> dict[str, type[err.LanceNamespaceError]]:
+    result: dict[str, type[err.LanceNamespaceError]] = {}
     for operation, work in operations(ns, *id).items():
-        with pytest.raises(LanceNamespaceError) as caught:
-            await work
+        caught = await catch(err.LanceNamespaceError, work)
         assert str(caught.value).isprintable() or "\\" in str(caught.value)
         result[operation] = type(caught.value)
     return result
 
 
-async def test_another_catalog_is_not_served() -> None:
-    with FakeUnity() as server:
-        server.add_table("other", "a", "t")
-        async with connected(server) as ns:
-            assert await outcomes(ns, "other", "a", "t") == {
-                "create_namespace": InvalidInputError,
-                "describe_namespace": NamespaceNotFoundError,
-                "drop_namespace": NamespaceNotFoundError,
-                "cascade": NamespaceNotFoundError,
-                "list_tables": NamespaceNotFoundError,
-                "declare_table": NamespaceNotFoundError,
-                "register_table": NamespaceNotFoundError,
-                "replace_table": NamespaceNotFoundError,
-                "describe_table": TableNotFoundError,
-                "deregister_table": TableNotFoundError,
-            }
-            with pytest.raises(
-                NamespaceNotFoundError, match=r"^Namespace not found: other .*this namespace has only the catalog main"
-            ):
-                await ns.list_namespaces(ListNamespacesRequest(id=["other"]))
-            with pytest.raises(NamespaceNotFoundError, match="connect with that `catalog`"):
-                await ns.describe_namespace(DescribeNamespaceRequest(id=["other"]))
-        assert list_requests(server) == []
+async def test_another_catalog_is_not_served(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.add_table("other", "a", "t")
+    assert await outcomes(ns, "other", "a", "t") == {
+        "create_namespace": err.InvalidInputError,
+        "describe_namespace": err.NamespaceNotFoundError,
+        "drop_namespace": err.NamespaceNotFoundError,
+        "cascade": err.NamespaceNotFoundError,
+        "list_tables": err.NamespaceNotFoundError,
+        "declare_table": err.NamespaceNotFoundError,
+        "register_table": err.NamespaceNotFoundError,
+        "replace_table": err.NamespaceNotFoundError,
+        "describe_table": err.TableNotFoundError,
+        "deregister_table": err.TableNotFoundError,
+    }
+    with pytest.raises(
+        err.NamespaceNotFoundError, match=r"^Namespace not found: other .*this namespace has only the catalog main"
+    ):
+        await ns.list_namespaces(["other"])
+    await catch(err.NamespaceNotFoundError, ns.describe_namespace(["other"]), "connect with that `catalog`")
+    assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("schema", IMPOSSIBLE)
-async def test_a_schema_that_cannot_be_is_missing_and_cannot_be_made(schema: str) -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            result = await outcomes(ns, "main", schema, "t")
-        assert result.pop("create_namespace") is InvalidInputError
-        assert set(result.values()) == {NamespaceNotFoundError}
-        assert list_requests(server) == []
+async def test_invalid_schema_name(server: FakeUnity, ns: AsyncNamespace, schema: str) -> None:
+    result = await outcomes(ns, "main", schema, "t")
+    assert result.pop("create_namespace") is err.InvalidInputError
+    assert set(result.values()) == {err.NamespaceNotFoundError}
+    assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-async def test_a_table_that_cannot_be_is_missing_and_cannot_be_made(name: str) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        async with connected(server) as ns:
-            for work in (
-                described(ns, "main", "a", name),
-                ns.deregister_table(DeregisterTableRequest(id=["main", "a", name])),
-            ):
-                with pytest.raises(TableNotFoundError, match=r"^Table not found: main\$a\$"):
-                    await work
-            with pytest.raises(InvalidInputError, match="Unity Catalog does not allow the name") as raised:
-                await declared(ns, "main", "a", name)
-            assert str(raised.value).isprintable()
-        assert list_requests(server) == []
+async def test_invalid_table_name(server: FakeUnity, ns: AsyncNamespace, name: str) -> None:
+    for work in (described(ns, "main", "a", name), ns.deregister_table(["main", "a", name])):
+        await catch(err.TableNotFoundError, work, r"^Table not found: main\$a\$")
+    with pytest.raises(err.InvalidInputError, match="Unity Catalog does not allow the name") as raised:
+        await declared(ns, "main", "a", name)
+    assert str(raised.value).isprintable()
+    assert list_requests(server) == []
 
 
-@pytest.mark.parametrize("name", ["-x", "0", "@x", "B", "_z", "a", "x" * 255])
-async def test_names_that_can_be_are_quoted_once(name: str) -> None:
-    with FakeUnity() as server:
-        async with connected(server, root="s3://b/r") as ns:
-            await ns.create_namespace(CreateNamespaceRequest(id=["main", name]))
-            await declared(ns, "main", name, name)
-            assert (await described(ns, "main", name, name)).location
-            assert (await ns.list_tables(ListTablesRequest(id=["main", name]))).tables == [name]
-        quoted = name.replace("@", "%40")
-        assert f"GET tables/main.{quoted}.{quoted}" in list_requests(server)
-
-
-async def test_the_case_of_names_matters() -> None:
-    with FakeUnity() as server:
-        server.add_table("main", "a", "t1", location="s3://b/lower")
-        server.add_table("main", "a", "T1", location="s3://b/upper")
-        async with connected(server) as ns:
-            many = await ns.describe_tables([["main", "a", "t1"], ["main", "a", "T1"]])
-            assert {id.name: table.location for id, table in many.tables.items()} == {
-                "t1": "s3://b/lower",
-                "T1": "s3://b/upper",
-            }
+@pytest.mark.parametrize("name", ["-x", "0", "@x", "B", "_z", "b", "x" * 255])
+async def test_names_that_can_be_are_quoted_once(server: FakeUnity, ns: AsyncNamespace, name: str) -> None:
+    await ns.create_namespace(["main", name])
+    await declared(ns, "main", name, name)
+    assert (await described(ns, "main", name, name)).location
+    assert (await ns.list_tables(["main", name])).tables == [name]
+    quoted = name.replace("@", "%40")
+    assert f"GET tables/main.{quoted}.{quoted}" in list_requests(server)
 
 
 @pytest.mark.parametrize("id", [["t"], ["main", "t"], ["main", "a", "b", "t"]])
-async def test_tables_are_at_one_depth(id: list[str]) -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="exactly 2 namespace levels"):
-                await described(ns, *id)
-            if len(id) == 4:
-                with pytest.raises(InvalidInputError, match="at most 2 namespace levels"):
-                    await ns.describe_namespace(DescribeNamespaceRequest(id=id[:3]))
-        assert list_requests(server) == []
+async def test_tables_are_at_one_depth(server: FakeUnity, ns: AsyncNamespace, id: list[str]) -> None:
+    await catch(err.InvalidInputError, described(ns, *id), "exactly 2 namespace levels")
+    if len(id) == 4:
+        await catch(err.InvalidInputError, ns.describe_namespace(id[:3]), "at most 2 namespace levels")
+    assert list_requests(server) == []
 
 
 @pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
-async def test_properties_that_the_server_would_stumble_over_are_refused(properties: dict[str, str]) -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            for work in (
-                declared(ns, "main", "a", "t", properties=properties),
-                ns.create_namespace(CreateNamespaceRequest(id=["main", "a"], properties=properties)),
-            ):
-                with pytest.raises(InvalidInputError, match="stores strings of up to 255 characters"):
-                    await work
-        assert list_requests(server) == []
+async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, properties: dict[str, str]) -> None:
+    for work in (
+        declared(ns, "main", "a", "t", properties=properties),
+        ns.create_namespace(["main", "a"], properties=properties),
+    ):
+        await catch(err.InvalidInputError, work, "stores strings of up to 255 characters")
+    assert list_requests(server) == []
 
 
-async def test_null_properties_are_refused_before_any_call() -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-                await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
-            with pytest.raises(InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-                await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
-        assert list_requests(server) == []
+async def test_null_properties_are_refused_before_any_call(server: FakeUnity, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+        await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
+    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
+        await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
+    assert list_requests(server) == []
 
 
-async def test_properties_as_long_as_can_be_are_kept() -> None:
+async def test_properties_as_long_as_can_be_are_kept(server: FakeUnity, ns: AsyncNamespace) -> None:
     longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
-    with FakeUnity() as server:
-        async with connected(server, root="s3://b/r") as ns:
-            made = await ns.create_namespace(CreateNamespaceRequest(id=["main", "a"], properties=longest))
-            assert made.properties == longest
-            table = await declared(ns, "main", "a", "t", properties=longest)
-            assert table.properties == {**longest, "table_type": "lance"}
+    made = await ns.create_namespace(["main", "b"], properties=longest)
+    assert made.properties == longest
+    table = await declared(ns, "main", "b", "t", properties=longest)
+    assert table.properties == {**longest, "table_type": "lance"}
 
 
-async def test_a_table_is_not_declared_as_anything_else() -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match="table_type='iceberg'"):
-                await declared(ns, "main", "a", "t", properties={"table_type": "iceberg"})
-        assert list_requests(server) == []
+async def test_a_table_is_not_declared_as_anything_else(server: FakeUnity, ns: AsyncNamespace) -> None:
+    with pytest.raises(err.InvalidInputError, match="table_type='iceberg'"):
+        await declared(ns, "main", "a", "t", properties={"table_type": "iceberg"})
+    assert list_requests(server) == []
 
 
 @pytest.mark.parametrize(
@@ -205,12 +151,9 @@ async def test_a_table_is_not_declared_as_anything_else() -> None:
         ("s3://b/" + "x" * 2041, "s3://b/" + "x" * 2041),
     ],
 )
-async def test_the_location_is_the_one_that_the_server_keeps(location: str, kept: str) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        async with connected(server) as ns:
-            assert (await declared(ns, "main", "a", "t", location=location)).location == kept
-            assert (await described(ns, "main", "a", "t")).location == kept
+async def test_stored_location(server: FakeUnity, ns: AsyncNamespace, location: str, kept: str) -> None:
+    assert (await declared(ns, "main", "a", "t", location=location)).location == kept
+    assert (await described(ns, "main", "a", "t")).location == kept
 
 
 @pytest.mark.parametrize(
@@ -241,29 +184,16 @@ async def test_the_location_is_the_one_that_the_server_keeps(location: str, kept
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )
-async def test_a_location_that_the_server_would_not_take_is_refused(location: str, why: str) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        async with connected(server) as ns:
-            with pytest.raises(InvalidInputError, match=why):
-                await declared(ns, "main", "a", "t", location=location)
-        assert list_requests(server) == []
+async def test_invalid_location(server: FakeUnity, ns: AsyncNamespace, location: str, why: str) -> None:
+    await catch(err.InvalidInputError, declared(ns, "main", "a", "t", location=location), why)
+    assert list_requests(server) == []
 
 
-async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare() -> None:
-    with FakeUnity() as server:
-        async with connected(server, root="az://c/lake") as ns:
-            with pytest.raises(InvalidInputError, match=r"its location 'az://c/lake/main/a/t' has the scheme 'az'"):
-                await declared(ns, "main", "a", "t")
-        assert list_requests(server) == []
-
-
-async def test_equal_and_nested_locations_are_the_callers_business() -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        async with connected(server) as ns:
-            for name, location in (("t", "s3://b/a"), ("same", "s3://b/a"), ("inside", "s3://b/a/b")):
-                assert (await declared(ns, "main", "a", name, location=location)).location
+async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare(server: FakeUnity) -> None:
+    async with connected(server, root="az://c/lake") as ns:
+        with pytest.raises(err.InvalidInputError, match=r"its location 'az://c/lake/main/a/t' has the scheme 'az'"):
+            await declared(ns, "main", "a", "t")
+    assert list_requests(server) == []
 
 
 SCHEMA = ["main", "a"]
@@ -280,9 +210,8 @@ async def names(ns: AsyncNamespace, limit: int | None = None) -> list[str]:
     result: list[str] = []
     token = None
     while True:
-        page = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=limit, page_token=token))
+        page = await ns.list_tables(SCHEMA, limit=limit, page_token=token)
         assert limit is None or len(page.tables) <= limit
-        assert page.tables == sorted(page.tables)
         result += page.tables
         if not (token := page.page_token):
             return result
@@ -294,105 +223,67 @@ def plant_others(server: FakeUnity, count: int, stem: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 250, 2500])
-async def test_a_listing_is_read_to_its_end(count: int) -> None:
-    with FakeUnity() as server:
-        server.add_schema("main", "a")
-        planted = server.add_lance_tables("main", "a", count)
-        async with connected(server) as ns:
-            assert await names(ns) == planted
-        # A full last page has a token, and is followed by an empty page.
-        assert len(pages_asked(server)) == count // 100 + 1
-        assert pages_asked(server)[:2] == ["", "&page_token=t0099"][: count // 100 + 1]
+async def test_a_listing_is_read_to_its_end(server: FakeUnity, ns: AsyncNamespace, count: int) -> None:
+    planted = server.add_lance_tables("main", "a", count)
+    assert await names(ns) == planted
+    # A full last page has a token, and is followed by an empty page.
+    assert len(pages_asked(server)) == count // 100 + 1
+    assert pages_asked(server)[:2] == ["", "&page_token=t0099"][: count // 100 + 1]
 
 
-@pytest.mark.parametrize("limit", [1, 99, 100, 101])
-async def test_any_limit_gives_each_name_once(limit: int) -> None:
-    with FakeUnity() as server:
-        planted = server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            assert await names(ns, limit) == planted
+async def test_a_small_limit_does_not_make_the_servers_pages_small(server: FakeUnity, ns: AsyncNamespace) -> None:
+    plant_others(server, 90, "other")
+    planted = server.add_lance_tables("main", "a", 5)
+    page = await ns.list_tables(SCHEMA, limit=2)
+    assert page.tables == planted[:2] and page.page_token
+    assert pages_asked(server) == [""]
 
 
-async def test_a_small_limit_does_not_make_the_servers_pages_small() -> None:
-    with FakeUnity() as server:
-        plant_others(server, 90, "other")
-        planted = server.add_lance_tables("main", "a", 5)
-        async with connected(server) as ns:
-            page = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=2))
-            assert page.tables == planted[:2] and page.page_token
-        assert pages_asked(server) == [""]
+async def test_lance_tables_are_found_behind_pages_of_others(server: FakeUnity, ns: AsyncNamespace) -> None:
+    plant_others(server, 500, "other")
+    planted = server.add_lance_tables("main", "a", 3)
+    assert await names(ns) == planted
+    assert await names(ns, 2) == planted
+    assert [id.name async for id in ns.iter_tables(SCHEMA)] == planted
 
 
-async def test_lance_tables_are_found_behind_pages_of_others() -> None:
-    with FakeUnity() as server:
-        plant_others(server, 500, "other")
-        planted = server.add_lance_tables("main", "a", 3)
-        async with connected(server) as ns:
-            assert await names(ns) == planted
-            assert await names(ns, 2) == planted
-            assert [id.name async for id in ns.iter_tables(SCHEMA)] == planted
-
-
-@pytest.mark.parametrize("limit", [None, 1, 99])
+@pytest.mark.parametrize("limit", [None, 1, 99, 100, 101])
 @pytest.mark.parametrize(
-    "ways", [{"short_pages": True}, {"empty_pages": True}, {"short_pages": True, "empty_pages": True}]
+    "ways",
+    [{}, {"unsorted": True}, {"short_pages": True}, {"empty_pages": True}, {"short_pages": True, "empty_pages": True}],
 )
-async def test_short_and_empty_pages_are_followed(ways: dict[str, bool], limit: int | None) -> None:
-    with FakeUnity(**ways) as server:  # type: ignore[arg-type]
+async def test_pages(ways: dict[str, bool], limit: int | None) -> None:
+    async with running(connected, FakeUnity(**ways)) as (server, ns):  # type: ignore[arg-type]
         planted = server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            assert await names(ns, limit) == planted
-            listed = await ns.list_many([SCHEMA])
-            assert [id.name for tables in listed.tables.values() for id in tables] == planted
+        result = await names(ns, limit)
+        assert (sorted(result) if "unsorted" in ways else result) == planted
+        listed = await ns.list_many([SCHEMA])
+        assert sorted(id.name for tables in listed.tables.values() for id in tables) == planted
 
 
-@pytest.mark.parametrize("limit", [None, 1, 99, 101])
-async def test_the_order_of_names_between_pages_does_not_matter(limit: int | None) -> None:
-    with FakeUnity(unsorted=True) as server:
-        planted = server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            result: list[str] = []
-            token = None
-            while True:
-                page = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=limit, page_token=token))
-                result += page.tables
-                if not (token := page.page_token):
-                    break
-            assert sorted(result) == planted and len(result) == 250
-
-
-async def test_a_table_that_is_gone_between_two_pages_loses_no_other() -> None:
-    with FakeUnity() as server:
-        planted = server.add_lance_tables("main", "a", 5)
-        async with connected(server) as ns:
-            first = await ns.list_tables(ListTablesRequest(id=SCHEMA, limit=2))
-            await ns.deregister_table(DeregisterTableRequest(id=[*SCHEMA, first.tables[-1]]))
-            rest = await ns.list_tables(ListTablesRequest(id=SCHEMA, page_token=first.page_token))
-            assert rest.tables == planted[2:]
+async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: FakeUnity, ns: AsyncNamespace) -> None:
+    planted = server.add_lance_tables("main", "a", 5)
+    first = await ns.list_tables(SCHEMA, limit=2)
+    await ns.deregister_table([*SCHEMA, first.tables[-1]])
+    rest = await ns.list_tables(SCHEMA, page_token=first.page_token)
+    assert rest.tables == planted[2:]
 
 
 async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
-    with FakeUnity(repeat_token=True) as server:
+    async with running(connected, FakeUnity(repeat_token=True)) as (server, ns):
         server.add_lance_tables("main", "a", 250)
-        async with connected(server) as ns:
-            for work in (
-                ns.list_tables(ListTablesRequest(id=SCHEMA)),
-                ns.list_namespaces(ListNamespacesRequest(id=["main"])),
-            ):
-                with pytest.raises(InternalError, match="does not end"):
-                    await work
-            listed = await ns.list_many([SCHEMA])
-            assert all(isinstance(error, InternalError) for error in listed.errors.values()) and listed.errors
+        for work in (ns.list_tables(SCHEMA), ns.list_namespaces(["main"])):
+            await catch(err.InternalError, work, "does not end")
+        listed = await ns.list_many([SCHEMA])
+        assert all(isinstance(error, err.InternalError) for error in listed.errors.values()) and listed.errors
 
 
 @pytest.mark.parametrize(
     "body", ['{"tables":[]}', '{"tables":[],"next_page_token":""}', '{"next_page_token":null}', "{}"]
 )
-async def test_a_missing_null_or_empty_token_is_the_end(body: str) -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            server.reply(body)
-            assert await names(ns) == []
+async def test_a_missing_null_or_empty_token_is_the_end(server: FakeUnity, ns: AsyncNamespace, body: str) -> None:
+    server.reply(body)
+    assert await names(ns) == []
 
 
 async def test_what_a_user_may_not_see_leaves_holes_in_pages_and_ends_nothing() -> None:
@@ -410,93 +301,72 @@ async def test_what_a_user_may_not_see_leaves_holes_in_pages_and_ends_nothing() 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_schemas_are_listed_to_the_end(dialect: str) -> None:
-    with FakeUnity(dialect=dialect) as server:  # type: ignore[arg-type]
+    async with running(connected, FakeUnity(dialect=dialect)) as (server, ns):  # type: ignore[arg-type]
         planted = [f"s{i:04}" for i in range(250)]
         for name in planted:
             server.add_schema("main", name)
-        async with connected(server) as ns:
-            page = await ns.list_namespaces(ListNamespacesRequest(id=["main"]))
-            assert page.namespaces == planted and not page.page_token
-            some = await ns.list_namespaces(ListNamespacesRequest(id=["main"], limit=101))
-            assert some.namespaces == planted[:101] and some.page_token
-            assert [id.name async for id in ns.iter_namespaces(["main"])] == planted
+        page = await ns.list_namespaces(["main"])
+        assert page.namespaces == planted and not page.page_token
+        some = await ns.list_namespaces(["main"], limit=101)
+        assert some.namespaces == planted[:101] and some.page_token
+        assert [id.name async for id in ns.iter_namespaces(["main"])] == planted
         assert list_requests(server)[0] == "GET schemas?catalog_name=main&max_results=100"
         assert list_requests(server)[1] == "GET schemas?catalog_name=main&max_results=100&page_token=s0099"
 
 
-async def test_a_listing_reads_a_catalog_to_the_bottom() -> None:
-    with FakeUnity() as server:
-        for schema in ("a", "b"):
-            server.add_lance_tables("main", schema, 101)
-        async with connected(server) as ns:
-            page = await ns.list_all_tables(ListTablesRequest(id=[]))
-            assert len(page.tables) == 202 and page.tables[0] == "main$a$t0000"
-            assert len([id async for id in ns.iter_tables(recursive=True)]) == 202
-
-
 @pytest.mark.parametrize("count", [1, 2, 64])
-async def test_few_tables_are_described_one_by_one(count: int) -> None:
-    with FakeUnity() as server:
-        planted = server.add_lance_tables("main", "a", 200)
-        async with connected(server) as ns:
-            many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:count]])
-            assert len(many.raise_for_errors().tables) == count
-        assert sorted(list_requests(server)) == [f"GET tables/main.a.{name}" for name in planted[:count]]
+async def test_few_tables_are_described_one_by_one(server: FakeUnity, ns: AsyncNamespace, count: int) -> None:
+    planted = server.add_lance_tables("main", "a", 200)
+    many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:count]])
+    assert len(many.raise_for_errors().tables) == count
+    assert sorted(list_requests(server)) == [f"GET tables/main.a.{name}" for name in planted[:count]]
 
 
-async def test_many_tables_are_described_by_pages_and_no_more_of_them_than_are_needed() -> None:
-    with FakeUnity() as server:
-        planted = server.add_lance_tables("main", "a", 500)
-        async with connected(server) as ns:
-            many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:150]])
-            assert len(many.raise_for_errors().tables) == 150
-            for id, table in many.tables.items():
-                assert table.location == f"s3://bucket/main/a/{id.name}.lance"
-        assert len(list_requests(server)) == len(pages_asked(server)) == 2
+async def test_many_tables_are_described_by_pages(server: FakeUnity, ns: AsyncNamespace) -> None:
+    planted = server.add_lance_tables("main", "a", 500)
+    many = await ns.describe_tables([[*SCHEMA, name] for name in planted[:150]])
+    assert len(many.raise_for_errors().tables) == 150
+    for id, table in many.tables.items():
+        assert table.location == f"s3://bucket/main/a/{id.name}.lance"
+    assert len(list_requests(server)) == len(pages_asked(server)) == 2
 
 
 async def test_what_pages_do_not_give_is_requested_by_name() -> None:
-    with FakeUnity(authorization=["root"]) as server:
+    async with running(connected, FakeUnity(authorization=["root"]), auth_token="user") as (server, ns):
         planted = server.add_lance_tables("main", "a", 120)
         server.add_table("main", "a", "other", properties={})
         server.allow("user", *(f"main.a.{name}" for name in [*planted[:100], "other"]))
         ids = [TableId([*SCHEMA, name]) for name in [*planted[:101], "none", "other"]]
         missing = TableId(["main", "none", "t"])
-        async with connected(server, auth_token="user") as ns:
-            many = await ns.describe_tables([*ids, missing])
-            assert set(many.tables) == set(ids[:100])
-            assert {id.name: type(error) for id, error in many.errors.items()} == {
-                "t0100": PermissionDeniedError,
-                "none": TableNotFoundError,
-                "other": type(many.errors[ids[-1]]),
-                "t": NamespaceNotFoundError,
-            }
-            assert isinstance(many.errors[ids[-1]], InvalidInputError)
+        many = await ns.describe_tables([*ids, missing])
+        assert set(many.tables) == set(ids[:100])
+        assert {id.name: type(error) for id, error in many.errors.items()} == {
+            "t0100": err.PermissionDeniedError,
+            "none": err.TableNotFoundError,
+            "other": type(many.errors[ids[-1]]),
+            "t": err.NamespaceNotFoundError,
+        }
+        assert isinstance(many.errors[ids[-1]], err.InvalidInputError)
 
 
-async def test_pages_are_given_up_where_they_hold_little_of_what_is_wanted() -> None:
-    with FakeUnity() as server:
-        plant_others(server, 2000, "other")
-        planted = server.add_lance_tables("main", "a", 70)
-        async with connected(server) as ns:
-            many = await ns.describe_tables([[*SCHEMA, name] for name in planted])
-            assert len(many.raise_for_errors().tables) == 70
-        assert len(pages_asked(server)) <= 3
+async def test_pages_with_few_requested_tables_are_given_up(server: FakeUnity, ns: AsyncNamespace) -> None:
+    plant_others(server, 2000, "other")
+    planted = server.add_lance_tables("main", "a", 70)
+    many = await ns.describe_tables([[*SCHEMA, name] for name in planted])
+    assert len(many.raise_for_errors().tables) == 70
+    assert len(pages_asked(server)) <= 3
 
 
-async def test_a_schema_that_is_missing_is_reported_for_each_of_its_tables() -> None:
-    with FakeUnity() as server:
-        async with connected(server) as ns:
-            many = await ns.describe_tables([["main", "none", f"t{i}"] for i in range(100)])
-            assert len(many.errors) == 100
-            assert all(isinstance(error, NamespaceNotFoundError) for error in many.errors.values())
-        assert len(list_requests(server)) == 1
+async def test_missing_schema_of_many_tables(server: FakeUnity, ns: AsyncNamespace) -> None:
+    many = await ns.describe_tables([["main", "none", f"t{i}"] for i in range(100)])
+    assert len(many.errors) == 100
+    assert all(isinstance(error, err.NamespaceNotFoundError) for error in many.errors.values())
+    assert len(list_requests(server)) == 1
 
 
-async def test_a_listing_that_fails_gives_way_to_describes() -> None:
-    with FakeUnity() as server:
-        names = server.add_lance_tables("main", "a", 300)
-        server.fail(503, times=None, match="page_token")
-        async with connected(server, max_retries="1") as ns:
-            described = await ns.describe_tables([["main", "a", name] for name in names])
+async def test_a_listing_that_fails_gives_way_to_describes(server: FakeUnity) -> None:
+    names = server.add_lance_tables("main", "a", 300)
+    server.fail(503, times=None, match="page_token")
+    async with connected(server, max_retries="1") as ns:
+        described = await ns.describe_tables([["main", "a", name] for name in names])
     assert not described.errors and len(described.tables) == 300

@@ -1,7 +1,4 @@
-"""AWS keys: static, from the chain or of an assumed role; renewed once for all callers.
-
-The keys of an assumed role: used for most of their lifetime, renewed once for all calls, by the server's clock.
-"""
+"""AWS keys: static, from the chain or of an assumed role; renewed once for all callers."""
 
 from __future__ import annotations
 
@@ -15,13 +12,8 @@ from email.utils import format_datetime
 from math import inf
 from pathlib import Path
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline, remaining
@@ -82,23 +74,13 @@ async def test_a_role_is_assumed_as_the_properties_say(server: FakeGlue) -> None
     assert "x-amz-security-token" in glue.headers
 
 
-async def test_a_role_needs_no_more_than_its_name(server: FakeGlue) -> None:
-    async with connected(server, assume_role_arn=ARN) as ns:
-        await described(ns, "db", "t")
-    client = server.requests[0].parameters
-    assert (client["RoleSessionName"], client["DurationSeconds"]) == ("lance-ns-async", "3600")
-    assert "ExternalId" not in client and server.requests[0].region == server.region
-
-
-async def test_many_first_callers_assume_a_role_once(server: FakeGlue) -> None:
+async def test_many_callers_assume_a_role_once_and_again_at_its_end(server: FakeGlue) -> None:
     async with connected(server, assume_role_arn=ARN) as ns:
         await at_once(ns)
-    assert server.calls.count("AssumeRole") == 1 and server.calls.count("GetTable") == 32
-
-
-async def test_a_role_that_ends_under_many_callers_is_assumed_anew_once(server: FakeGlue) -> None:
-    async with connected(server, assume_role_arn=ARN) as ns:
-        await at_once(ns)
+        assert server.calls.count("AssumeRole") == 1 and server.calls.count("GetTable") == 32
+        client = server.requests[0].parameters
+        assert (client["RoleSessionName"], client["DurationSeconds"]) == ("lance-ns-async", "3600")
+        assert "ExternalId" not in client and server.requests[0].region == server.region
         server.clear()
         server.expire()
         await at_once(ns)
@@ -127,16 +109,15 @@ async def test_the_shortest_sessions_are_used_for_most_of_their_life(server: Fak
 async def test_a_session_that_is_over_when_it_comes_is_no_endless_loop(server: FakeGlue) -> None:
     server.switch(session_seconds=-1)
     async with connected(server, assume_role_arn=ARN) as ns:
-        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+        with pytest.raises(err.UnauthenticatedError, match="ExpiredTokenException"):
             await described(ns, "db", "t")
     assert server.calls == ["AssumeRole", "GetTable"] * 2
 
 
 async def test_role_is_not_assumed_anew_for_407_of_proxy(server: FakeGlue) -> None:
-    async with Script(http(407, "")) as proxy:
-        async with connected(server, assume_role_arn=ARN, endpoint=proxy.url) as ns:
-            with pytest.raises(UnauthenticatedError, match="407"):
-                await described(ns, "db", "t")
+    async with Script(http(407, "")) as proxy, connected(server, assume_role_arn=ARN, endpoint=proxy.url) as ns:
+        with pytest.raises(err.UnauthenticatedError, match="407"):
+            await described(ns, "db", "t")
     assert server.calls == ["AssumeRole"] and len(proxy.requests) == 1
 
 
@@ -157,10 +138,8 @@ async def test_repetition_with_new_keys_is_second_attempt_of_one_call(server: Fa
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("AccessDenied", PermissionDeniedError),
-        ("InvalidClientTokenId", UnauthenticatedError),
-        ("SignatureDoesNotMatch", UnauthenticatedError),
-        ("ValidationError", InvalidInputError),
+        *(("AccessDenied", err.PermissionDeniedError), ("InvalidClientTokenId", err.UnauthenticatedError)),
+        *(("SignatureDoesNotMatch", err.UnauthenticatedError), ("ValidationError", err.InvalidInputError)),
     ],
 )
 async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: str, error: type[Exception]) -> None:
@@ -171,7 +150,7 @@ async def test_a_denied_role_is_reported_by_all_callers(server: FakeGlue, code: 
     assert all("the catalog (assume_role: " in str(outcome) for outcome in outcomes)
 
 
-async def test_a_busy_sts_is_called_again(server: FakeGlue) -> None:
+async def test_sts_is_called_again_only_if_busy(server: FakeGlue) -> None:
     server.fail("Throttling", status=400, operation="AssumeRole", times=2)
     async with connected(server, assume_role_arn=ARN) as ns:
         await described(ns, "db", "t")
@@ -181,20 +160,24 @@ async def test_a_busy_sts_is_called_again(server: FakeGlue) -> None:
 async def test_keys_that_are_wrong_are_reported_after_one_call(server: FakeGlue) -> None:
     server.fail("UnrecognizedClientException", times=None)
     async with connected(server) as ns:
-        with pytest.raises(UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
+        with pytest.raises(err.UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
             await described(ns, "db", "t")
     assert server.calls == ["GetTable"]
 
 
-async def test_variables_are_found(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("operation", "role"), [("GetTable", {}), ("AssumeRole", {"assume_role_arn": ARN})])
+async def test_variables_are_found(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch, operation: str, role: dict[str, str]
+) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with connected(server, *KEYS) as ns:
+    async with connected(server, *KEYS, **role) as ns:
         await at_once(ns, 4)
-    assert signers(server) == ["AKIAVARIABLE"]
+    assert signers(server, operation) == ["AKIAVARIABLE"]
+    assert signers(server) == ([server.issued[0]] if role else ["AKIAVARIABLE"])
 
 
-async def test_profiles_are_found_and_read_anew_when_they_end(
+async def test_profiles_are_read_again_at_their_end(
     server: FakeGlue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "credentials"
@@ -203,7 +186,7 @@ async def test_profiles_are_found_and_read_anew_when_they_end(
     async with connected(server, *KEYS) as ns:
         await at_once(ns)
         server.expire("AKIAOLD")
-        with pytest.raises(UnauthenticatedError, match="ExpiredTokenException"):
+        with pytest.raises(err.UnauthenticatedError, match="ExpiredTokenException"):
             await described(ns, "db", "t")
         file.write_text("[dev]\naws_access_key_id=AKIANEW\naws_secret_access_key=b\n")
         await at_once(ns)
@@ -236,18 +219,16 @@ async def test_a_process_gives_keys_that_end(server: FakeGlue, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("program", "text"),
     [
-        ("/no/such/program", "FileNotFoundError"),
-        ("/bin/echo nonsense", "JSONDecodeError"),
-        ("/bin/echo {}", "Unsupported version"),
-        ("/bin/false", "CredentialRetrievalError"),
+        *(("/no/such/program", "FileNotFoundError"), ("/bin/echo nonsense", "JSONDecodeError")),
+        *(("/bin/echo {}", "Unsupported version"), ("/bin/false", "CredentialRetrievalError")),
     ],
 )
-async def test_a_process_that_gives_no_keys_is_reported(
-    server: FakeGlue, tmp_path: Path, program: str, text: str
-) -> None:
+async def test_a_process_without_keys_is_reported(server: FakeGlue, tmp_path: Path, program: str, text: str) -> None:
     (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"):
+        with pytest.raises(
+            err.UnauthenticatedError, match=f"^Unauthenticated: the catalog .load_credentials: .*{text}"
+        ):
             await described(ns, "db", "t")
     assert server.calls == []
 
@@ -257,7 +238,7 @@ async def test_keys_that_have_ended_when_they_come_are_reported(server: FakeGlue
     (tmp_path / "keys").write_text(json.dumps(keys))
     (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/cat {tmp_path / 'keys'}\n")
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="expired"):
+        with pytest.raises(err.UnauthenticatedError, match="expired"):
             await described(ns, "db", "t")
     assert server.calls == []
 
@@ -283,26 +264,22 @@ async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.Monk
     assert signers(server) == ["AKIACONTAINER"]
 
 
-async def test_no_keys_at_all_are_reported_before_any_call(server: FakeGlue) -> None:
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({}, "load_credentials: NoCredentialsError: Unable to locate"),
+        ({"AWS_ACCESS_KEY_ID": "AKIAVARIABLE"}, "PartialCredentialsError"),
+    ],
+)
+async def test_missing_keys_are_reported_before_any_call(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], text: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="load_credentials: NoCredentialsError: Unable to locate"):
+        with pytest.raises(err.UnauthenticatedError, match=text):
             await described(ns, "db", "t")
     assert server.calls == []
-
-
-async def test_half_a_pair_of_keys_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
-    async with connected(server, *KEYS) as ns:
-        with pytest.raises(UnauthenticatedError, match="PartialCredentialsError"):
-            await described(ns, "db", "t")
-
-
-async def test_a_role_is_assumed_by_whom_the_chain_finds(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with connected(server, *KEYS, assume_role_arn=ARN) as ns:
-        await at_once(ns)
-    assert signers(server, "AssumeRole") == ["AKIAVARIABLE"] and signers(server) == [server.issued[0]]
 
 
 class Clock:
@@ -326,7 +303,7 @@ class Clock:
         await self.gate.wait()
         await asyncio.sleep(0)
         if self.failing:
-            raise ServiceUnavailableError("Service unavailable: the catalog (assume_role: down)")
+            raise err.ServiceUnavailableError("Service unavailable: the catalog (assume_role: down)")
         return RoleSession(Keys(key, "secret"), 100.0)
 
 
@@ -381,7 +358,7 @@ async def test_keys_that_cannot_be_renewed_serve_until_they_are_about_to_end(clo
     assert await _key(credentials) == "key-1" and clock.fetches == 2, "a pause before the next try"
     clock.now += 11
     outcomes = await asyncio.gather(*(credentials.current() for _ in range(8)), return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {ServiceUnavailableError} and clock.fetches == 3
+    assert {type(outcome) for outcome in outcomes} == {err.ServiceUnavailableError} and clock.fetches == 3
     clock.failing = False
     assert await _key(credentials) == "key-4"
 
@@ -400,5 +377,4 @@ def test_a_session_lifetime_follows_the_server_clock() -> None:
     session = assumed_session(answer)
     assert session.lifetime == 3600.0 and session.keys == Keys("a", "s", "t")
     assert "'s'" not in repr(session) and "'t'" not in repr(session)
-    undated = {**answer, "ResponseMetadata": {"HTTPHeaders": {}}}
-    assert assumed_session(undated).lifetime > 3600
+    assert assumed_session({**answer, "ResponseMetadata": {"HTTPHeaders": {}}}).lifetime > 3600

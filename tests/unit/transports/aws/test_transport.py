@@ -8,18 +8,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import orjson
 import pytest
 from aiobotocore.parsers import AioResponseParserFactory
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.backends.glue.backend import GlueSettings
@@ -31,12 +25,8 @@ from tests.fakes.sockets import Said, Script, http
 from tests.support.glue import QUICK, connected, declared, described, opened
 
 pytestmark = pytest.mark.floors
-
-
 SECRETS = ("sEcReT-kEy-4711", "sEsSiOn-ToKeN-0815", "eXtErNaL-iD-42")
-
 KEYS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
-
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 
 
@@ -48,20 +38,19 @@ def server(shared: FakeGlue) -> FakeGlue:
     return shared
 
 
-async def provoke_error(*answers: Said, **more: str) -> tuple[LanceNamespaceError, Script]:
+async def provoke_error(*answers: Said, **more: str) -> tuple[err.LanceNamespaceError, Script]:
     """Returns the error of a describe that gets these responses, and the server."""
     async with Script(*answers) as script:
         properties = {"endpoint": script.url, "region": "us-east-1", **KEYS, **QUICK, "max_retries": "0", **more}
         async with AsyncNamespace.connect("glue", properties) as ns:
-            with pytest.raises(LanceNamespaceError) as raised:
+            with pytest.raises(err.LanceNamespaceError) as raised:
                 await described(ns, "db", "t")
     return raised.value, script
 
 
 async def test_the_first_callers_share_one_client(server: FakeGlue) -> None:
     async with opened(server) as backend:
-        calls = [backend.describe_table(_id(f"t{i}")) for i in range(32)]
-        tables = await asyncio.gather(*calls)
+        tables = await asyncio.gather(*[backend.describe_table(_id(f"t{i}")) for i in range(32)])
     assert [table.location for table in tables] == [f"s3://bucket/db/t{i}.lance" for i in range(32)]
     assert server.calls == ["GetTable"] * 32 and server.connections <= 32
 
@@ -78,7 +67,7 @@ async def test_connections_are_kept_and_bounded(server: FakeGlue) -> None:
 async def test_a_call_has_a_user_agent_and_is_sent_once(server: FakeGlue) -> None:
     server.fail("InternalServiceException", status=500, times=None)
     async with connected(server, max_retries="0") as ns:
-        with pytest.raises(ServiceUnavailableError, match="InternalServiceException"):
+        with pytest.raises(err.ServiceUnavailableError, match="InternalServiceException"):
             await described(ns, "db", "t")
     [call] = server.requests
     assert call.headers["user-agent"].startswith("lance-ns-async")
@@ -88,15 +77,13 @@ async def test_repetitions_are_the_policy_s_alone(server: FakeGlue) -> None:
     server.fail("ThrottlingException", times=None)
     calls: list[Call] = []
     async with connected(server, max_retries="2") as ns:
-        with ns.observe(calls.append), pytest.raises(LanceNamespaceError, match="3 attempts"):
+        with ns.observe(calls.append), pytest.raises(err.LanceNamespaceError, match="3 attempts"):
             await described(ns, "db", "t")
     assert len(server.calls) == 3
     assert [(call.operation, call.outcome) for call in calls] == [("describe_table", "ThrottlingException")] * 3
 
 
-async def test_the_region_is_a_property_or_what_the_environment_says(
-    server: FakeGlue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_region_is_a_property_or_a_variable(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, region in (("", "eu-west-1"), ("AWS_REGION", "eu-west-2"), ("AWS_DEFAULT_REGION", "eu-west-3")):
         if variable:
             monkeypatch.setenv(variable, region)
@@ -109,7 +96,7 @@ async def test_the_region_is_a_property_or_what_the_environment_says(
 async def test_a_region_that_is_unknown_is_reported_at_the_first_call(server: FakeGlue) -> None:
     async with connected(server, "region") as ns:
         for _ in range(2):
-            with pytest.raises(InvalidInputError, match="region of glue: unknown; set the property region"):
+            with pytest.raises(err.InvalidInputError, match="region of glue: unknown; set the property region"):
                 await described(ns, "db", "t")
     assert server.calls == []
 
@@ -117,25 +104,20 @@ async def test_a_region_that_is_unknown_is_reported_at_the_first_call(server: Fa
 async def test_a_profile_that_is_unknown_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "gone")
     async with connected(server) as ns:
-        with pytest.raises(InvalidInputError, match=r"glue client: .*\(gone\)"):
+        with pytest.raises(err.InvalidInputError, match=r"glue client: .*\(gone\)"):
             await described(ns, "db", "t")
 
 
-async def test_a_closed_client_makes_no_calls(server: FakeGlue) -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_a_closed_client_makes_no_calls(server: FakeGlue, calls: int) -> None:
     async with opened(server) as backend:
-        await backend.describe_table(_id("t"))
-        await backend.aclose()
-        await backend.aclose()
-        with pytest.raises(InvalidInputError, match="glue client: it is closed; connect anew"):
+        for _ in range(calls):
             await backend.describe_table(_id("t"))
-
-
-async def test_a_client_closed_before_its_first_call_is_never_built(server: FakeGlue) -> None:
-    async with opened(server) as backend:
         await backend.aclose()
-        with pytest.raises(InvalidInputError, match="it is closed"):
+        await backend.aclose()
+        with pytest.raises(err.InvalidInputError, match="glue client: it is closed; connect anew"):
             await backend.describe_table(_id("t"))
-    assert server.calls == []
+    assert server.calls == ["GetTable"] * calls
 
 
 async def test_a_client_closed_while_it_is_built_is_not_used(server: FakeGlue) -> None:
@@ -143,7 +125,7 @@ async def test_a_client_closed_while_it_is_built_is_not_used(server: FakeGlue) -
         call = asyncio.ensure_future(backend.describe_table(_id("t")))
         await asyncio.sleep(0)
         await backend.aclose()
-        with pytest.raises(InvalidInputError, match="it is closed"):
+        with pytest.raises(err.InvalidInputError, match="it is closed"):
             await call
     assert server.calls == []
 
@@ -155,7 +137,7 @@ async def test_a_call_whose_client_is_closed_meanwhile_fails(server: FakeGlue) -
             call = asyncio.ensure_future(backend.describe_table(_id("t")))
             await held.reached()
             await backend.aclose()
-            with pytest.raises(LanceNamespaceError):
+            with pytest.raises(err.LanceNamespaceError):
                 await call
 
 
@@ -172,9 +154,8 @@ async def test_a_cancelled_call_leaves_the_client_usable(server: FakeGlue) -> No
 
 @pytest.mark.parametrize("time", ["read_timeout", "attempt_timeout"])
 async def test_a_server_that_does_not_answer_is_unavailable(server: FakeGlue, time: str) -> None:
-    properties = {time: "50ms", "max_retries": "1"}
-    async with connected(server, **properties) as ns:
-        with server.hold("GetTable"), pytest.raises(ServiceUnavailableError, match="2 attempts"):
+    async with connected(server, **{time: "50ms", "max_retries": "1"}) as ns:
+        with server.hold("GetTable"), pytest.raises(err.ServiceUnavailableError, match="2 attempts"):
             await described(ns, "db", "t")
 
 
@@ -182,7 +163,7 @@ async def test_a_server_that_is_down_has_done_nothing(server: FakeGlue) -> None:
     async with connected(server, max_retries="1") as ns:
         server.stop()
         try:
-            with pytest.raises(ServiceUnavailableError, match=r"endpoint and region right.+; 2 attempts\)$"):
+            with pytest.raises(err.ServiceUnavailableError, match=r"endpoint and region right.+; 2 attempts\)$"):
                 await declared(ns, "db", "new", location="s3://bucket/new")
         finally:
             server.start()
@@ -194,7 +175,7 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
     properties = {"region": "us-east-1", **KEYS, **QUICK, "max_retries": "0"}
     async with Script(http(body=orjson.dumps({"Table": table})), tls=made.server) as server:
         async with AsyncNamespace.connect("glue", {**properties, "endpoint": server.url}) as ns:
-            with pytest.raises(ServiceUnavailableError, match=r"(?i)certificate"):
+            with pytest.raises(err.ServiceUnavailableError, match=r"(?i)certificate"):
                 await described(ns, "db", "t")
         async with AsyncNamespace.connect(
             "glue", {**properties, "endpoint": server.url, "ca_bundle": made.ca_bundle}
@@ -205,18 +186,18 @@ async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        (http(body="<html>hello"), InternalError, "in a format that AWS does not use; is the endpoint right"),
-        (http(body="[1]"), InternalError, "in a format that AWS does not use"),
-        (http(body=b""), InternalError, "unknown form"),
-        (http(body='{"Table": null}'), InternalError, "unknown form .*it holds Table"),
-        (http(body='{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'), InternalError, "unknown form"),
-        (http(500, "<html>no"), ServiceUnavailableError, "500"),
-        (http(headers={"Content-Length": "99"}, then="close"), ServiceUnavailableError, "describe_table"),
-        (Said(then="reset"), ServiceUnavailableError, "describe_table"),
-        (Said(b"nonsense\r\n\r\n", then="close"), ServiceUnavailableError, "describe_table"),
+        (http(body="<html>hello"), err.InternalError, "in a format that AWS does not use; is the endpoint right"),
+        (http(body="[1]"), err.InternalError, "in a format that AWS does not use"),
+        (http(body=b""), err.InternalError, "unknown form"),
+        (http(body='{"Table": null}'), err.InternalError, "unknown form .*it holds Table"),
+        (http(body='{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'), err.InternalError, "unknown form"),
+        (http(500, "<html>no"), err.ServiceUnavailableError, "500"),
+        (http(headers={"Content-Length": "99"}, then="close"), err.ServiceUnavailableError, "describe_table"),
+        (Said(then="reset"), err.ServiceUnavailableError, "describe_table"),
+        (Said(b"nonsense\r\n\r\n", then="close"), err.ServiceUnavailableError, "describe_table"),
     ],
 )
-async def test_an_answer_of_another_form_is_reported(answer: Said, error: type[LanceNamespaceError], text: str) -> None:
+async def test_malformed_answers_are_reported(answer: Said, error: type[err.LanceNamespaceError], text: str) -> None:
     raised, _ = await provoke_error(answer)
     assert isinstance(raised, error)
     with pytest.raises(error, match=text):
@@ -228,7 +209,7 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
     message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
     body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})
     raised, script = await provoke_error(http(400, body, {"Content-Type": "application/x-amz-json-1.1"}))
-    assert isinstance(raised, UnauthenticatedError) and script.header("x-amz-security-token") == [SECRETS[1]]
+    assert isinstance(raised, err.UnauthenticatedError) and script.header("x-amz-security-token") == [SECRETS[1]]
     properties = {**KEYS, **ROLE, "assume_role_external_id": SECRETS[2]}
     settings = GlueSettings.parse(properties)
     async with AsyncNamespace.connect("glue", properties) as ns:
@@ -247,8 +228,7 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"access_key_id": "", "secret_access_key": "s"}, "access_key_id: "),
         ({"region": "eu west"}, "region: "),
         ({"endpoint": "glue.example.com"}, "endpoint: not a URL"),
-        ({"sts_endpoint": "sts"}, "sts_endpoint: not a URL"),
-        ({"assume_role_arn": "reader"}, "assume_role_arn: "),
+        *(({"sts_endpoint": "sts"}, "sts_endpoint: not a URL"), ({"assume_role_arn": "reader"}, "assume_role_arn: ")),
         ({**ROLE, "assume_role_timeout_sec": "899"}, "assume_role_timeout_sec: .* 900"),
         ({**ROLE, "assume_role_timeout_sec": "13h"}, "assume_role_timeout_sec: .* 43200"),
         ({**ROLE, "assume_role_timeout_sec": "soon"}, "assume_role_timeout_sec: not a duration"),
@@ -259,14 +239,13 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"assume_role_region": "us-east-1"}, "assume_role_region: give assume_role_arn with it"),
         ({"connect_timeout": "0"}, "connect_timeout: "),
         ({"bulk_strategy": "guess"}, "bulk_strategy: Input should be 'auto', 'get' or 'list'"),
-        ({"catalogs": "on"}, "catalogs: "),
-        ({"catalog_id": ""}, "catalog_id: "),
+        *(({"catalogs": "on"}, "catalogs: "), ({"catalog_id": ""}, "catalog_id: ")),
         ({"ca_bundle": "/no/such.pem"}, "ca_bundle: there is no file /no/such.pem"),
         ({"warehouse": "x"}, "warehouse: unknown"),
     ],
 )
 def test_a_property_that_cannot_be_meant_is_refused(properties: dict[str, str], text: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"^glue properties: .*{text}"):
+    with pytest.raises(err.InvalidInputError, match=f"^glue properties: .*{text}"):
         AsyncNamespace.connect("glue", properties)
 
 
@@ -306,13 +285,11 @@ def _id(name: str) -> TableId:
 
 
 GIVEN = {"region": "us-east-1", "access_key_id": "AKIAEXAMPLE", "secret_access_key": "hush", **QUICK}
-
 TABLE = {
     "Name": "t",
     "Parameters": {"table_type": "lance", "comment": "x" * 2000},
     "StorageDescriptor": {"Location": "s3://b/t"},
 }
-
 LONG = orjson.dumps({"Table": TABLE})
 
 
@@ -337,7 +314,9 @@ async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: 
     async with Script(answer) as script:
         async with AsyncNamespace.connect("glue", at(script.url, max_response_bytes="1024")) as ns:
             for ask in (described, declared):
-                with pytest.raises(InternalError, match=r"the answer is longer than 1024 bytes \(max_response_bytes\)"):
+                with pytest.raises(
+                    err.InternalError, match=r"the answer is longer than 1024 bytes \(max_response_bytes\)"
+                ):
                     await ask(ns, "db", "t")
                 script.answers.append(answer)
     assert len(script.requests) == 2
@@ -361,16 +340,14 @@ async def test_cookies_are_not_kept() -> None:
     assert len(script.requests) == 2 and script.header("cookie") == []
 
 
-async def test_no_variable_turns_the_verification_of_certificates_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_variable_disables_verification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Script(tls=Certificates.made(tmp_path).server) as server:
         for name, value in {"AWS_CA_BUNDLE": "", "REQUESTS_CA_BUNDLE": "", "PYTHONHTTPSVERIFY": "0"}.items():
             with monkeypatch.context() as patched:
                 patched.setenv(name, value)
                 async with AsyncNamespace.connect("glue", at(server.url, max_retries="0")) as ns:
                     with pytest.raises(
-                        (InvalidInputError, ServiceUnavailableError), match=r"(?i)CA bundle|certificate"
+                        (err.InvalidInputError, err.ServiceUnavailableError), match=r"(?i)CA bundle|certificate"
                     ):
                         await described(ns, "db", "t")
         assert not server.requests

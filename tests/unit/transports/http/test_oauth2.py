@@ -19,8 +19,6 @@ from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Said, Script, http
 
 pytestmark = pytest.mark.floors
-
-
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
 
 
@@ -31,8 +29,7 @@ class Settings(OAuth2Settings):
 
 
 def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> RenewedTokens:
-    policy = Policy(max_retries=2, backoff_initial=0.0)
-    caller = Caller(policy, OAUTH2_ERRORS)
+    caller = Caller(Policy(max_retries=2, backoff_initial=0.0), OAUTH2_ERRORS)
     if not any("token" in key for key in properties):
         properties = {"credential": f"id:{SECRET}", **properties}
     settings = Settings.parse({"endpoint": url, "scope": "a b", **properties})
@@ -112,17 +109,11 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
 @pytest.mark.parametrize(
     "response",
     [
-        answer(access_token=TOKEN, expires_in="soon"),
-        answer(access_token=f"{TOKEN}\r\nX-Other: 1"),
-        answer(access_token=f"{TOKEN}é"),
-        answer(access_token=[TOKEN]),
-        answer(access_token=None, refresh_token=TOKEN),
-        answer(id_token=TOKEN),
-        http(body=json.dumps([TOKEN])),
-        http(body=json.dumps(TOKEN)),
-        http(body=f"access_token={TOKEN}&expires_in=3600"),
-        http(body=f'{{"access_token": "{TOKEN}"'),
-        http(body=b""),
+        *(answer(access_token=TOKEN, expires_in="soon"), answer(access_token=f"{TOKEN}\r\nX-Other: 1")),
+        *(answer(access_token=f"{TOKEN}é"), answer(access_token=[TOKEN])),
+        *(answer(access_token=None, refresh_token=TOKEN), answer(id_token=TOKEN), http(body=json.dumps([TOKEN]))),
+        *(http(body=json.dumps(TOKEN)), http(body=f"access_token={TOKEN}&expires_in=3600")),
+        *(http(body=f'{{"access_token": "{TOKEN}"'), http(body=b"")),
     ],
 )
 async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Said) -> None:
@@ -163,10 +154,8 @@ async def test_audience_and_resource_are_sent_and_an_empty_scope_is_not() -> Non
 
 async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one() -> None:
     answers = [
-        answer(access_token="1", refresh_token="r-0001"),
-        answer(access_token="2", refresh_token="r-0002"),
-        answer(access_token="3"),
-        answer(access_token="4"),
+        *(answer(access_token="1", refresh_token="r-0001"), answer(access_token="2", refresh_token="r-0002")),
+        *(answer(access_token="3"), answer(access_token="4")),
     ]
     values, server = await fetch(answers, 4, audience="catalog")
     assert values == ["1", "2", "3", "4"]
@@ -177,8 +166,7 @@ async def test_a_refresh_token_is_used_at_renewal_and_replaced_by_the_next_one()
 @pytest.mark.parametrize("refusal", [http(400, '{"error": "invalid_grant"}'), http(401, ""), http(500, "no")])
 async def test_a_rejected_refresh_token_is_discarded(refusal: Said) -> None:
     first = answer(access_token="1", refresh_token="r-0001")
-    answers = [first, refusal, answer(access_token="2"), answer(access_token="3")]
-    values, server = await fetch(answers, 3)
+    values, server = await fetch([first, refusal, answer(access_token="2"), answer(access_token="3")], 3)
     assert values == ["1", "2", "3"]
     grants = ["client_credentials", "refresh_token", "client_credentials", "client_credentials"]
     assert [form["grant_type"] for form in forms(server)] == grants

@@ -13,29 +13,14 @@ from time import time
 from typing import Any
 
 import anyio.to_thread
+import lance_namespace.errors as err
 import orjson
 import pytest
-from lance_namespace.errors import (
-    InvalidInputError,
-    LanceNamespaceError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, failure_of
-from lance_ns_async.transports.http.token_sources import (
-    LIFETIME,
-    RenewedTokens,
-    Token,
-    command_tokens,
-    function_tokens,
-    parse_command,
-    parse_output,
-    parse_result,
-)
+from lance_ns_async.transports.http import token_sources as sources
 
 TOKEN = "hush-hush-4711-0815"
 
@@ -45,17 +30,17 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
     return sys.executable, "-c", code, *arguments
 
 
-def command(*parts: str, seconds: float = 30.0) -> RenewedTokens:
-    return command_tokens(Caller(Policy(), HTTP_ERRORS), parts, seconds)
+def command(*parts: str, seconds: float = 30.0) -> sources.RenewedTokens:
+    return sources.command_tokens(Caller(Policy(), HTTP_ERRORS), parts, seconds)
 
 
-def function(result: Callable[[], Any]) -> RenewedTokens:
-    return function_tokens(Caller(Policy(), HTTP_ERRORS), result)
+def function(result: Callable[[], Any]) -> sources.RenewedTokens:
+    return sources.function_tokens(Caller(Policy(), HTTP_ERRORS), result)
 
 
-async def error_of(tokens: RenewedTokens) -> LanceNamespaceError:
+async def error_of(tokens: sources.RenewedTokens) -> err.LanceNamespaceError:
     """Returns the error of the first token, after a check that it contains no token, and that the call was not sent."""
-    with pytest.raises(LanceNamespaceError) as raised:
+    with pytest.raises(err.LanceNamespaceError) as raised:
         await tokens.current()
     assert TOKEN not in "".join(traceback.format_exception(raised.value))
     failure = failure_of(raised.value)
@@ -73,13 +58,13 @@ def in_an_hour(**change: Any) -> str:
 @pytest.mark.parametrize(
     ("make_output", "lifetime"),
     [
-        (lambda: f"{TOKEN}\n", LIFETIME),
-        (lambda: f"\r\n {TOKEN} \r\n", LIFETIME),
-        (lambda: f'"{TOKEN}"\n', LIFETIME),
-        (lambda: {"token": TOKEN}, LIFETIME),
+        (lambda: f"{TOKEN}\n", sources.LIFETIME),
+        (lambda: f"\r\n {TOKEN} \r\n", sources.LIFETIME),
+        (lambda: f'"{TOKEN}"\n', sources.LIFETIME),
+        (lambda: {"token": TOKEN}, sources.LIFETIME),
         (lambda: {"access_token": TOKEN, "expires_in": 60}, 60.0),
         (lambda: {"access_token": TOKEN, "expires_in": "60"}, 60.0),
-        (lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, LIFETIME),
+        (lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, sources.LIFETIME),
         # az account get-access-token
         (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(), "expires_on": int(time()) + 3600}, 3600.0),
         (lambda: {"accessToken": TOKEN, "expiresOn": in_an_hour(timespec="microseconds"), "tenant": "t"}, 3600.0),
@@ -91,19 +76,17 @@ def in_an_hour(**change: Any) -> str:
 def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, Any]], lifetime: float) -> None:
     # Created here and not at collection; otherwise the times would be past when the test runs.
     output = make_output()
-    result = parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
+    result = sources.parse_output(output.encode() if isinstance(output, str) else orjson.dumps(output))
     assert result.value == TOKEN and result.lifetime == pytest.approx(lifetime, abs=60)
 
 
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (b"", "there is no token in its result"),
-        (b" \n", "there is no token in its result"),
+        *((b"", "there is no token in its result"), (b" \n", "there is no token in its result")),
         (f"token: {TOKEN}".encode(), "a token is one word of printable ASCII"),
         (f"{TOKEN}\n{TOKEN}".encode(), "a token is one word"),
-        (f"{TOKEN}é".encode(), "a token is one word"),
-        (b"\xff", "a token is one word"),
+        *((f"{TOKEN}é".encode(), "a token is one word"), (b"\xff", "a token is one word")),
         (f'{{"token": "{TOKEN}"'.encode(), "the JSON that it printed is invalid"),
         (f'{{"id_token": "{TOKEN}"}}'.encode(), "none of the keys access_token, accessToken, token"),
         (f'{{"token": ["{TOKEN}"]}}'.encode(), "there is no token"),
@@ -113,36 +96,29 @@ def test_tokens_that_commands_print(make_output: Callable[[], str | dict[str, An
 )
 def test_output_that_is_no_token(output: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message) as raised:
-        parse_output(output)
+        sources.parse_output(output)
     assert TOKEN not in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("make_result", "lifetime"),
     [
-        (lambda: TOKEN, LIFETIME),
-        (lambda: (TOKEN, None), LIFETIME),
-        (lambda: (TOKEN, 60), 60.0),
-        (lambda: (TOKEN, 0.5), 0.5),
-        (lambda: (TOKEN, int(time()) + 600), 600.0),
+        *((lambda: TOKEN, sources.LIFETIME), (lambda: (TOKEN, None), sources.LIFETIME), (lambda: (TOKEN, 60), 60.0)),
+        *((lambda: (TOKEN, 0.5), 0.5), (lambda: (TOKEN, int(time()) + 600), 600.0)),
         (lambda: (TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
     ],
 )
 def test_results_of_callables(make_result: Callable[[], object], lifetime: float) -> None:
-    result = parse_result(make_result())
+    result = sources.parse_result(make_result())
     assert result.value == TOKEN and result.lifetime == pytest.approx(lifetime, abs=60)
 
 
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (None, "it returned a NoneType"),
-        (TOKEN.encode(), "it returned a bytes"),
-        ((TOKEN,), "it returned a tuple"),
-        ("", "there is no token"),
-        ((TOKEN, "soon"), "its expiry is neither"),
-        ((TOKEN, True), "its expiry is neither"),
-        ((TOKEN, float("nan")), "its expiry is neither"),
+        *((None, "it returned a NoneType"), (TOKEN.encode(), "it returned a bytes")),
+        *(((TOKEN,), "it returned a tuple"), ("", "there is no token"), ((TOKEN, "soon"), "its expiry is neither")),
+        *(((TOKEN, True), "its expiry is neither"), ((TOKEN, float("nan")), "its expiry is neither")),
         ((TOKEN, 10**400), "its expiry is neither"),
         ((TOKEN, datetime.now()), "has no time zone; write e.g. expiry.replace"),
         (f"Bearer {TOKEN}", "one word"),
@@ -150,9 +126,9 @@ def test_results_of_callables(make_result: Callable[[], object], lifetime: float
 )
 async def test_results_that_are_no_token(result: object, message: str) -> None:
     error = await error_of(function(lambda: result))
-    assert isinstance(error, InvalidInputError)
+    assert isinstance(error, err.InvalidInputError)
     with pytest.raises(ValueError, match=message):
-        parse_result(result)
+        sources.parse_result(result)
     assert "the catalog (fetch_token: token, the callable test_results_that_are_no_token" in str(error)
 
 
@@ -188,10 +164,10 @@ async def test_errors_of_a_callable() -> None:
         raise RuntimeError("no ticket")
 
     def deny() -> str:
-        raise PermissionDeniedError("not you")
+        raise err.PermissionDeniedError("not you")
 
     error = await error_of(function(fail))
-    assert isinstance(error, UnauthenticatedError) and ".fail: RuntimeError: no ticket)" in str(error)
+    assert isinstance(error, err.UnauthenticatedError) and ".fail: RuntimeError: no ticket)" in str(error)
     assert str(await error_of(function(deny))) == "not you"
 
 
@@ -210,23 +186,23 @@ async def test_a_command_runs_once_for_all_and_again_after_a_rejection(tmp_path:
 @pytest.mark.parametrize(
     ("parts", "cls", "message"),
     [
-        (("/no/such/program", TOKEN), InvalidInputError, "auth_command 'program': there is no such program"),
-        (("no-such-program-4711",), InvalidInputError, "add its folder to the PATH of this process"),
-        (("/",), InvalidInputError, "or it is not executable"),
+        (("/no/such/program", TOKEN), err.InvalidInputError, "auth_command 'program': there is no such program"),
+        (("no-such-program-4711",), err.InvalidInputError, "add its folder to the PATH of this process"),
+        (("/",), err.InvalidInputError, "or it is not executable"),
         (
             python(f"import sys; print('{TOKEN}'); sys.exit('Please run az login')"),
-            UnauthenticatedError,
+            err.UnauthenticatedError,
             r"exit status 1: Please run az login; run the command in a terminal",
         ),
         (
             python(f"import sys; print('{TOKEN}'); sys.exit('trace: ' + 'x' * 5000 + ' {TOKEN} end')"),
-            UnauthenticatedError,
+            err.UnauthenticatedError,
             r"exit status 1: \.\.\.x{300,400} \*\*\* end;",
         ),
-        (python("raise SystemExit(3)"), UnauthenticatedError, "exit status 3: it printed no error message"),
-        (python(f"print('token {TOKEN}')"), InvalidInputError, "its output must be a token, or JSON"),
-        (python("print('x' * 10**6)"), InvalidInputError, "it printed more than 262144 bytes"),
-        (python("import sys\nwhile True: sys.stderr.write('x' * 1000)"), InvalidInputError, "it printed more than"),
+        (python("raise SystemExit(3)"), err.UnauthenticatedError, "exit status 3: it printed no error message"),
+        (python(f"print('token {TOKEN}')"), err.InvalidInputError, "its output must be a token, or JSON"),
+        (python("print('x' * 10**6)"), err.InvalidInputError, "it printed more than 262144 bytes"),
+        (python("import sys\nwhile True: sys.stderr.write('x' * 1000)"), err.InvalidInputError, "it printed more than"),
     ],
 )
 async def test_failures_of_a_command(parts: tuple[str, ...], cls: type[Exception], message: str) -> None:
@@ -240,11 +216,10 @@ async def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     (script := tmp_path / "script").write_text("no interpreter\n")
     script.chmod(0o700)
     error = await error_of(command(str(script)))
-    assert isinstance(error, InvalidInputError) and "auth_command 'script': it cannot be started" in str(error)
+    assert isinstance(error, err.InvalidInputError) and "auth_command 'script': it cannot be started" in str(error)
 
 
 _CHILD = "import sys, threading; f = open(sys.argv[1], 'w'); f.write('x'); f.flush(); threading.Event().wait()"
-
 _PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_CHILD!r}, sys.argv[1]])"
 
 
@@ -260,9 +235,8 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(fifo: P
     async with asyncio.TaskGroup() as group:
         end = group.create_task(anyio.to_thread.run_sync(fifo.read_bytes))
         error = group.create_task(error_of(tokens))
-    assert isinstance(error.result(), ServiceUnavailableError)
-    assert "no result within 1 s (auth_command_timeout)" in str(error.result())
-    assert end.result() == b"x"
+    assert isinstance(error.result(), err.ServiceUnavailableError)
+    assert "no result within 1 s (auth_command_timeout)" in str(error.result()) and end.result() == b"x"
 
 
 async def test_a_cancelled_caller_kills_the_command(fifo: Path) -> None:
@@ -290,13 +264,13 @@ async def test_a_cancelled_caller_kills_the_command(fifo: Path) -> None:
     ],
 )
 def test_commands(value: object, parts: tuple[str, ...]) -> None:
-    assert parse_command(value) == parts
+    assert sources.parse_command(value) == parts
 
 
 @pytest.mark.parametrize("value", [None, 5, b"a", [], [""], "", ["a", 5], "'hush", ["a\0hush"], {"hush": 1}])
 def test_what_is_no_command(value: object) -> None:
     with pytest.raises(ValueError, match=r"not a command|names no program") as raised:
-        parse_command(value)
+        sources.parse_command(value)
     assert "hush" not in str(raised.value)
 
 
@@ -314,7 +288,7 @@ class Endpoint:
         if is_open:
             self.gate.set()
 
-    async def __call__(self) -> Token:
+    async def __call__(self) -> sources.Token:
         self.fetches += 1
         number = self.fetches
         self._inside += 1
@@ -324,7 +298,7 @@ class Endpoint:
             await asyncio.sleep(0)
             if self.failures:
                 raise self.failures.pop(0)
-            return Token(self.name(number), self.lifetime)
+            return sources.Token(self.name(number), self.lifetime)
         finally:
             self._inside -= 1
 
@@ -338,16 +312,13 @@ async def at_once(ask: Callable[[], Awaitable[str]], callers: int = 100) -> list
     return await asyncio.gather(*(ask() for _ in range(callers)), return_exceptions=True)
 
 
-async def test_a_token_is_fetched_when_it_is_first_needed_and_kept() -> None:
+async def test_callers_share_one_fetch() -> None:
     endpoint = Endpoint()
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     assert endpoint.fetches == 0
     assert [await tokens.current() for _ in range(3)] == ["1"] * 3 and endpoint.fetches == 1
-
-
-async def test_many_callers_share_one_fetch() -> None:
     endpoint = Endpoint()
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     assert await at_once(tokens.current) == ["1"] * 100
     assert await at_once(lambda: tokens.replace("1")) == ["2"] * 100
     assert (endpoint.fetches, endpoint.most) == (2, 1)
@@ -355,7 +326,7 @@ async def test_many_callers_share_one_fetch() -> None:
 
 async def test_a_token_that_somebody_renewed_meanwhile_is_not_renewed() -> None:
     endpoint = Endpoint()
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     await tokens.current()
     await tokens.replace("1")
     assert await tokens.replace("1") == "2" and await tokens.current() == "2" and endpoint.fetches == 2
@@ -364,7 +335,7 @@ async def test_a_token_that_somebody_renewed_meanwhile_is_not_renewed() -> None:
 async def test_an_endpoint_that_gives_the_same_again_is_called_once_by_all() -> None:
     endpoint = Endpoint()
     endpoint.name = lambda number: "same"
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     await tokens.current()
     assert await at_once(lambda: tokens.replace("same")) == ["same"] * 100
     assert endpoint.fetches == 2
@@ -374,26 +345,25 @@ async def test_an_endpoint_that_gives_the_same_again_is_called_once_by_all() -> 
 @pytest.mark.parametrize("lifetime", [0.0, -1.0])
 async def test_an_expired_new_token_is_used_by_waiting_callers_only(lifetime: float) -> None:
     endpoint = Endpoint(lifetime=lifetime)
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     assert await at_once(tokens.current) == ["1"] * 100 and endpoint.fetches == 1
     assert await tokens.current() == "2"
 
 
 @pytest.mark.parametrize(("lifetime", "is_kept"), [(1e-9, False), (60.0, True), (10.0, True), (1e9, True)])
 async def test_a_token_is_kept_while_it_lives(lifetime: float, is_kept: bool) -> None:
-    endpoint = Endpoint(lifetime=lifetime)
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(Endpoint(lifetime=lifetime))
     await tokens.current()
     await asyncio.sleep(0)
     assert await tokens.current() == ("1" if is_kept else "2")
 
 
 async def test_a_failure_is_shared_by_those_who_waited_and_the_next_asks_again() -> None:
-    refused = UnauthenticatedError("Unauthenticated: the catalog (fetch_token: invalid_client)")
+    refused = err.UnauthenticatedError("Unauthenticated: the catalog (fetch_token: invalid_client)")
     endpoint = Endpoint(refused)
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     failed = await at_once(tokens.current)
-    assert {(type(e), str(e)) for e in failed} == {(UnauthenticatedError, str(refused))}
+    assert {(type(e), str(e)) for e in failed} == {(err.UnauthenticatedError, str(refused))}
     assert len({id(e) for e in failed}) == 100, "a shared exception would gather everybody's traceback"
     assert endpoint.fetches == 1
     assert await at_once(tokens.current) == ["2"] * 100 and endpoint.fetches == 2
@@ -401,17 +371,17 @@ async def test_a_failure_is_shared_by_those_who_waited_and_the_next_asks_again()
 
 async def test_a_failed_renewal_leaves_the_old_token_to_who_does_not_know_better() -> None:
     endpoint = Endpoint()
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     await tokens.current()
-    endpoint.failures.append(ServiceUnavailableError("Service unavailable: the catalog"))
+    endpoint.failures.append(err.ServiceUnavailableError("Service unavailable: the catalog"))
     failed = await at_once(lambda: tokens.replace("1"))
-    assert {type(e) for e in failed} == {ServiceUnavailableError} and endpoint.fetches == 2
+    assert {type(e) for e in failed} == {err.ServiceUnavailableError} and endpoint.fetches == 2
     assert await tokens.current() == "1" and await tokens.replace("1") == "3"
 
 
 async def test_a_cancelled_leader_hands_the_fetch_on() -> None:
     endpoint = Endpoint(is_open=False)
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     leader = asyncio.create_task(tokens.current())
     await settle()
     followers = [asyncio.create_task(tokens.current()) for _ in range(50)]
@@ -420,13 +390,12 @@ async def test_a_cancelled_leader_hands_the_fetch_on() -> None:
     await settle()
     assert endpoint.fetches == 2 and leader.cancelled()
     endpoint.gate.set()
-    assert await asyncio.gather(*followers) == ["2"] * 50
-    assert (endpoint.fetches, endpoint.most) == (2, 1)
+    assert await asyncio.gather(*followers) == ["2"] * 50 and (endpoint.fetches, endpoint.most) == (2, 1)
 
 
 async def test_a_cancelled_follower_disturbs_nobody() -> None:
     endpoint = Endpoint(is_open=False)
-    tokens = RenewedTokens(endpoint)
+    tokens = sources.RenewedTokens(endpoint)
     callers = [asyncio.create_task(tokens.current()) for _ in range(10)]
     await settle()
     for follower in callers[1::2]:
@@ -438,11 +407,9 @@ async def test_a_cancelled_follower_disturbs_nobody() -> None:
 
 
 async def test_a_fault_of_ours_is_not_shared() -> None:
-    endpoint = Endpoint(ZeroDivisionError())
-    tokens = RenewedTokens(endpoint)
-    done = await at_once(tokens.current, callers=5)
+    done = await at_once(sources.RenewedTokens(Endpoint(ZeroDivisionError())).current, callers=5)
     assert isinstance(done[0], ZeroDivisionError) and done[1:] == ["2"] * 4
 
 
 def test_a_token_does_not_show_itself() -> None:
-    assert "hush" not in repr(Token("hush", 5.0))
+    assert "hush" not in repr(sources.Token("hush", 5.0))

@@ -27,10 +27,7 @@ from tests.fakes.plain import plain
 from tests.fakes.sockets import Forwarder, Said, Script, Server, http
 
 pytestmark = [pytest.mark.bare, pytest.mark.floors]
-
-
 ONCE = Policy(max_retries=0)
-
 BIG = '"' + "x" * 2048 + '"'
 
 
@@ -47,27 +44,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 PATHS = [
-    "/",
-    "/a%2Fb",
-    "/a%2fb",
-    "/%2E",
-    "/%2E%2E/x",
-    "/a/%2e%2e/b",
-    "/a%1Fb",
-    "/a%00b",
-    "/100%25",
-    "/%252F",
-    "/%C3%A9%F0%9F%98%80",
-    "/%FF",
-    "//double//slash/",
-    "/a;b=c,d",
-    "/a+b%2B",
-    "/~a%7E",
-    "/a:b@c",
-    "/!$&'()*",
-    "/a%20b%3Fc%23d",
-    "/x?a=1&b=%26&c=a%1Fb&d=%2B+&e=",
-    "/x?a=b?c=d/e",
+    *("/", "/a%2Fb", "/a%2fb", "/%2E", "/%2E%2E/x", "/a/%2e%2e/b", "/a%1Fb", "/a%00b", "/100%25", "/%252F"),
+    *("/%C3%A9%F0%9F%98%80", "/%FF", "//double//slash/", "/a;b=c,d", "/a+b%2B", "/~a%7E", "/a:b@c", "/!$&'()*"),
+    *("/a%20b%3Fc%23d", "/x?a=1&b=%26&c=a%1Fb&d=%2B+&e=", "/x?a=b?c=d/e"),
     *("/" + quote(chr(first) + chr(first + 1), safe="") for first in range(0, 256, 2)),
 ]
 
@@ -76,8 +55,7 @@ async def test_a_url_is_sent_as_it_is_written() -> None:
     async with Script() as server, plain(server.url) as client:
         for path in PATHS:
             await client.ask("GET", path)
-        assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS]
-        assert server.connections == 1
+        assert server.lines == [f"GET {path} HTTP/1.1" for path in PATHS] and server.connections == 1
 
 
 async def test_a_request_of_httpx_is_sent_too() -> None:
@@ -143,10 +121,7 @@ def chunked(body: str) -> Said:
 @pytest.mark.parametrize(
     "answer",
     [
-        http(body=BIG),
-        chunked(BIG),
-        http(body=BIG, then="close"),
-        http(503, BIG),
+        *(http(body=BIG), chunked(BIG), http(body=BIG, then="close"), http(503, BIG)),
         Said(http(body=BIG).data[:100], "hang"),
     ],
     ids=["length", "chunks", "to the end", "error", "unread"],
@@ -170,15 +145,13 @@ async def test_an_answer_without_its_body_has_no_length() -> None:
     head = http(body=b"", headers={"Content-Length": "99999999"})
     async with Script(head, head) as server:
         async with plain(server.url, {"max_response_bytes": "1024"}) as client:
-            assert await client.ask("HEAD") is None
-            assert await client.ask("HEAD") is None
+            assert await client.ask("HEAD") is None and await client.ask("HEAD") is None
         assert server.connections == 1
 
 
 @pytest.mark.parametrize("size", [2048, 100_000_000])
 async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) -> None:
-    body = gzip.compress(b'"' + b"x" * size + b'"')
-    answers = [http(body=body, headers={"Content-Encoding": "gzip"})] * 2
+    answers = [http(body=gzip.compress(b'"' + b"x" * size + b'"'), headers={"Content-Encoding": "gzip"})] * 2
     async with Script(*answers) as server:
         async with plain(server.url, {"max_response_bytes": "2047"}) as client:
             with pytest.raises(InternalError, match="longer than 2047 bytes"):
@@ -188,21 +161,15 @@ async def test_the_limit_is_that_of_what_a_compressed_answer_becomes(size: int) 
                 assert await client.ask() == "x" * 2048
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(certificates: Certificates) -> None:
+async def test_certificates_are_verified(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as client:
         with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*certificate verify failed"):
             await client.ask("DELETE")
     assert not server.requests
-
-
-async def test_an_authority_of_ones_own_is_trusted(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
         async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as client:
             assert await client.ask() == {} and await client.ask() == {}
         assert server.connections == 1
-
-
-async def test_a_certificate_is_for_its_host_alone(certificates: Certificates) -> None:
     async with Script(tls=certificates.server) as server:
         elsewhere = server.url.replace("127.0.0.1", "localhost")
         async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as client:
@@ -272,8 +239,7 @@ async def test_a_proxy_may_want_a_password() -> None:
 
 async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
     async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
-        once_more = Policy(max_retries=1, backoff_initial=0.0)
-        async with plain(server.url, {"proxy": proxy.url}, policy=once_more) as client:
+        async with plain(server.url, {"proxy": proxy.url}, policy=Policy(max_retries=1, backoff_initial=0.0)) as client:
             with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
                 await client.ask("DELETE")
         assert client.outcomes == ["refused", "refused"] and not server.requests
@@ -318,9 +284,7 @@ async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, 
         ("http://h/x", {"http_proxy": ""}, None),
     ],
 )
-def test_proxies_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None
-) -> None:
+def test_proxies(monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert environment_proxy(url) == proxy
@@ -377,8 +341,7 @@ def test_a_sync_namespace_that_is_open_at_the_end_of_the_process_warns_of_nothin
             ns.list_namespaces()
     """
     run = (sys.executable, "-W", "always::ResourceWarning", "-c", dedent(program))
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stderr == ""
 
 
 MB = 2**20
@@ -446,8 +409,7 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
     packed = gzip.compress(bytes(40 * MB))
     for _ in range(layers - 1):
         packed = gzip.compress(packed)
-    response = http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})
-    async with Script(response) as server:
+    async with Script(http(200, packed, {"Content-Encoding": ", ".join(["gzip"] * layers)})) as server:
         async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as client:
             tracemalloc.start()
             try:

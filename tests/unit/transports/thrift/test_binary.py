@@ -24,23 +24,7 @@ from lance_ns_async.transports.thrift.binary import (
     texts,
 )
 from lance_ns_async.transports.thrift.decoder import Decoder, MalformedError, Shape, fields_of, struct_in
-from tests.fakes.thrift_wire import (
-    BOOL,
-    BYTE,
-    DOUBLE,
-    I16,
-    I32,
-    I64,
-    LIST,
-    REPLY,
-    SET,
-    STRING,
-    STRUCT,
-    Message,
-    Struct,
-    Typed,
-    decoded,
-)
+from tests.fakes import thrift_wire as wire
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x03get\x00\x00\x00\x07"
 TABLE = (
@@ -91,7 +75,7 @@ def test_what_is_encoded_is_what_a_server_reads() -> None:
     arguments = (
         text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + struct_field(4, short(1, 2)) + flag(5, True)
     )
-    received = decoded(call("get", 3, arguments))
+    received = wire.decoded(call("get", 3, arguments))
     assert (received.name, received.sequence) == ("get", 3)
     assert received.body == {1: "db", 2: ["x"], 3: {"a": "b"}, 4: {1: 2}, 5: True}
 
@@ -103,31 +87,29 @@ def test_a_struct_is_read_however_it_is_cut(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 def test_only_what_is_wanted_is_read(size: int) -> None:
-    assert read({}, TABLE, size) == {}
-    assert read({7: {5: None}, 99: None}, TABLE, size) == {7: {5: True}}
+    assert read({}, TABLE, size) == {} and read({7: {5: None}, 99: None}, TABLE, size) == {7: {5: True}}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 4096])
 def test_lists_of_structs_and_of_texts_are_read(size: int) -> None:
     tables = b"\x0f\x00\x01\x0c\x00\x00\x00\x03" + TABLE * 3 + b"\x0f\x00\x02\x0b\x00\x00\x00\x00\x00"
     assert read({1: WANTED, 2: None}, tables, size) == {1: [FOUND] * 3, 2: []}
-    names = texts(0, [f"t{i}" for i in range(50)]) + b"\x00"
-    assert read({0: None}, names, size) == {0: [f"t{i}" for i in range(50)]}
+    assert read({0: None}, texts(0, [f"t{i}" for i in range(50)]) + b"\x00", size) == {0: [f"t{i}" for i in range(50)]}
 
 
 _NUMBERS = st.one_of(
-    st.builds(Typed, st.just(BYTE), st.integers(-128, 127)),
-    st.builds(Typed, st.just(I16), st.integers(-(2**15), 2**15 - 1)),
-    st.builds(Typed, st.just(I32), st.integers(-(2**31), 2**31 - 1)),
-    st.builds(Typed, st.just(I64), st.integers(-(2**63), 2**63 - 1)),
-    st.builds(Typed, st.just(DOUBLE), st.floats(allow_nan=False)),
-    st.builds(Typed, st.just(BOOL), st.booleans()),
+    st.builds(wire.Typed, st.just(wire.BYTE), st.integers(-128, 127)),
+    st.builds(wire.Typed, st.just(wire.I16), st.integers(-(2**15), 2**15 - 1)),
+    st.builds(wire.Typed, st.just(wire.I32), st.integers(-(2**31), 2**31 - 1)),
+    st.builds(wire.Typed, st.just(wire.I64), st.integers(-(2**63), 2**63 - 1)),
+    st.builds(wire.Typed, st.just(wire.DOUBLE), st.floats(allow_nan=False)),
+    st.builds(wire.Typed, st.just(wire.BOOL), st.booleans()),
 )
 _TEXTS = st.text(max_size=12)
 
 
 def _fields(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.dictionaries(st.integers(1, 20), inner, max_size=6).map(Struct)
+    return st.dictionaries(st.integers(1, 20), inner, max_size=6).map(wire.Struct)
 
 
 _STRUCTS = st.recursive(
@@ -137,8 +119,8 @@ _STRUCTS = st.recursive(
             _NUMBERS,
             _TEXTS,
             inner,
-            st.lists(_TEXTS, max_size=4).map(lambda items: Typed(STRING, items)),
-            st.lists(inner, max_size=3).map(lambda items: Typed(STRUCT, items)),
+            st.lists(_TEXTS, max_size=4).map(lambda items: wire.Typed(wire.STRING, items)),
+            st.lists(inner, max_size=3).map(lambda items: wire.Typed(wire.STRUCT, items)),
             st.dictionaries(_TEXTS, _TEXTS, max_size=4),
         )
     ),
@@ -149,11 +131,11 @@ _STRUCTS = st.recursive(
 def _plain(value: Any) -> Any:
     """Returns the expected result of reading a value."""
     match value:
-        case Struct():
+        case wire.Struct():
             return {id: _plain(inner) for id, inner in value.items()}
-        case Typed(type=int() as type, value=list() as items) if type in (STRING, STRUCT):
+        case wire.Typed(type=int() as type, value=list() as items) if type in (wire.STRING, wire.STRUCT):
             return [_plain(item) for item in items]
-        case Typed():
+        case wire.Typed():
             return value.value
     return value
 
@@ -161,9 +143,9 @@ def _plain(value: Any) -> Any:
 def _shape(value: Any) -> Shape | None:
     """Returns the shape with which all of a value is read."""
     match value:
-        case Struct():
+        case wire.Struct():
             return {id: _shape(inner) for id, inner in value.items()}
-        case Typed(type=type, value=[*items]) if type == STRUCT:
+        case wire.Typed(type=type, value=[*items]) if type == wire.STRUCT:
             merged: Shape | None = None
             for item in items:
                 merged = _merged(merged, _shape(item))
@@ -179,14 +161,13 @@ def _merged(one: Shape | None, other: Shape | None) -> Shape | None:
 
 
 @given(value=_STRUCTS, unwanted=_STRUCTS, size=st.integers(1, 40))
-def test_any_struct_is_read_and_any_other_skipped(value: Struct, unwanted: Struct, size: int) -> None:
-    body = Struct({1: unwanted, 2: value, 3: Typed(STRUCT, [unwanted, unwanted]), 4: "end"})
-    data = Message(REPLY, "get", 7, body).encoded()
+def test_any_struct_is_read_and_any_other_skipped(value: wire.Struct, unwanted: wire.Struct, size: int) -> None:
+    body = wire.Struct({1: unwanted, 2: value, 3: wire.Typed(wire.STRUCT, [unwanted, unwanted]), 4: "end"})
+    data = wire.Message(wire.REPLY, "get", 7, body).encoded()
     reply = Reply("get", 7, {2: _shape(value), 4: None}, keep=True)
     ends = [reply.feed(chunk) for chunk in cut(data, size)]
     assert ends[-1] and not any(ends[:-1])
-    assert reply.fields == {2: _plain(value), 4: "end"}
-    assert HEAD + reply.body == data
+    assert reply.fields == {2: _plain(value), 4: "end"} and HEAD + reply.body == data
 
 
 def test_containers_of_all_kinds_are_skipped() -> None:
@@ -274,20 +255,15 @@ def test_what_cannot_be_read_is_refused(data: bytes, message: str) -> None:
         Decoder({1: None}).feed(data)
 
 
-def test_a_count_alone_keeps_nobody_busy() -> None:
-    for kind in (BOOL, I64, STRING, STRUCT, LIST, SET):
-        decoder = Decoder({})
-        assert not decoder.feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
-
-
-def test_the_fields_of_a_struct_are_distinguished_and_left_as_they_are() -> None:
+def test_counts_and_fields_are_read() -> None:
+    for kind in (wire.BOOL, wire.I64, wire.STRING, wire.STRUCT, wire.LIST, wire.SET):
+        assert not Decoder({}).feed(b"\x0f\x00\x01" + bytes([kind]) + b"\xff\xff\xff\xff")
     fields = fields_of(TABLE)
-    assert list(fields) == [1, 4, 7, 9]
-    assert b"".join(fields.values()) + b"\x00" == TABLE
+    assert list(fields) == [1, 4, 7, 9] and b"".join(fields.values()) + b"\x00" == TABLE
     assert list(fields_of(struct_in(fields[7]))) == [1, 2, 5, 10]
 
 
 @given(value=_STRUCTS)
-def test_any_struct_is_put_together_again_from_its_fields(value: Struct) -> None:
-    data = Message(REPLY, "get", 7, value).encoded().removeprefix(HEAD)
+def test_any_struct_is_put_together_again_from_its_fields(value: wire.Struct) -> None:
+    data = wire.Message(wire.REPLY, "get", 7, value).encoded().removeprefix(HEAD)
     assert b"".join(fields_of(data).values()) + b"\x00" == data

@@ -91,8 +91,7 @@ async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
         server.start()
         # The call was not sent on the dead connection, so its outcome is not in doubt.
         await hive.make("new")
-        assert await hive.ask("new") == "new"
-        assert server.calls.count("create_database") == 1
+        assert await hive.ask("new") == "new" and server.calls.count("create_database") == 1
 
 
 async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
@@ -130,8 +129,7 @@ async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> Non
     with FakeHive() as gone:
         port = gone.port
     async with client(port, server.port, policy=Policy(max_retries=0)) as hive:
-        assert await hive.ask("d1") == "d1"
-        assert await hive.ask("d2") == "d2"
+        assert await hive.ask("d1") == "d1" and await hive.ask("d2") == "d2"
         assert server.connections == 1
     server.stop()
     async with client(port, server.port, policy=Policy(max_retries=0)) as hive:
@@ -181,8 +179,7 @@ async def test_a_connection_kept_too_long_is_not_used_again(server: FakeHive) ->
     caller = Caller(QUICK, ERRORS)
     thrift = ThriftTransport(Pool(connector, 3, keep_alive=0.0), caller, lambda name, message: ())
     hive = Client(thrift, caller)
-    assert [await hive.ask(name) for name in NAMES] == NAMES
-    assert server.connections == len(NAMES)
+    assert [await hive.ask(name) for name in NAMES] == NAMES and server.connections == len(NAMES)
     server.wait_open(1)
     await thrift.aclose()
 

@@ -29,8 +29,7 @@ async def test_frames_are_sent_and_read() -> None:
     with FakeHive(framed=True) as server:
         server.add_database("hive", "d1")
         async with client(server.port, framed=True) as hive:
-            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3 and server.connections == 1
 
 
 async def test_a_server_without_frames_is_reported(server: FakeHive) -> None:
@@ -97,8 +96,7 @@ async def test_plain_sasl_logs_in_once_for_each_connection() -> None:
     with FakeHive(require_plain_sasl=("me", "s3cret")) as server:
         server.add_database("hive", "d1")
         async with client(server.port, login=Plain("me", "s3cret")) as hive:
-            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3
-            assert server.connections == 1
+            assert [await hive.ask("d1") for _ in range(3)] == ["d1"] * 3 and server.connections == 1
         async with client(server.port, login=Plain("me", "sesame")) as hive:
             with pytest.raises(UnauthenticatedError, match="SASL PLAIN: Error validating the login") as caught:
                 await hive.make("d2")
@@ -210,8 +208,7 @@ async def test_the_first_call_is_made_once_on_each_connection(server: FakeHive) 
                 hold.release()
         await hive.ask("d1")
     assert server.calls.count("set_ugi") == 2 == server.connections
-    firsts = {request.connection: request.method for request in reversed(server.requests)}
-    assert set(firsts.values()) == {"set_ugi"}
+    assert set({request.connection: request.method for request in reversed(server.requests)}.values()) == {"set_ugi"}
 
 
 async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHive) -> None:
@@ -227,8 +224,7 @@ async def test_a_first_call_that_fails_is_no_doubt_about_a_write(server: FakeHiv
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up(server: FakeHive) -> None:
-    ugi = Method("set_ugi", ("MetaException",))
-    first = (ugi, text(1, "alice") + texts(2, []))
+    first = (Method("set_ugi", ("MetaException",)), text(1, "alice") + texts(2, []))
     with FakeHive() as silent, silent.hold():
         async with client(silent.port, server.port, connect_timeout=0.05, first=first) as hive:
             assert await hive.ask("d1") == "d1"

@@ -8,13 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    InternalError,
-    NamespaceNotFoundError,
-    ServiceUnavailableError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.calls.policy import Policy
@@ -36,17 +31,14 @@ async def test_a_cancelled_call_leaves_no_answer_behind(server: FakeHive) -> Non
                 assert await hive.ask("d2") == "d2"
         with hive.caller.observe(calls.append):
             assert [await hive.ask(name) for name in NAMES] == NAMES
-        assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")}
-        assert server.connections == 2
+        assert {(call.attempt, call.outcome) for call in calls} == {(1, "ok")} and server.connections == 2
 
 
 async def test_a_call_that_timed_out_leaves_no_answer_behind(server: FakeHive) -> None:
-    policy = Policy(max_retries=0, attempt_timeout=30)
-    async with client(server.port, size=1, policy=policy) as hive:
-        with server.hold("'d1'") as hold, pytest.raises(ServiceUnavailableError, match="no answer within 30 s"):
+    async with client(server.port, size=1, policy=Policy(max_retries=0, attempt_timeout=30)) as hive:
+        with server.hold("'d1'") as hold, pytest.raises(err.ServiceUnavailableError, match="no answer within 30 s"):
             await run_past(hive.ask("d1"), hold.reached(), 30)
-        assert [await hive.ask(name) for name in NAMES] == NAMES
-        assert server.connections == 2
+        assert [await hive.ask(name) for name in NAMES] == NAMES and server.connections == 2
 
 
 @pytest.mark.parametrize("fault", ["seqid", "name"])
@@ -54,8 +46,7 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
     async with client(server.port, size=1) as hive:
         await hive.ask("d0")
         (server.reply_wrong_seqid if fault == "seqid" else server.reply_wrong_name)("'d1'")
-        assert await hive.ask("d1") == "d1"
-        assert server.calls.count("get_database") == 3
+        assert await hive.ask("d1") == "d1" and server.calls.count("get_database") == 3
         # The connection of that reply is not used again.
         assert server.connections == 2
 
@@ -63,7 +54,7 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
 async def test_a_server_that_always_answers_another_call_is_given_up(server: FakeHive) -> None:
     server.reply_wrong_seqid(times=None)
     async with client(server.port) as hive:
-        with pytest.raises(ServiceUnavailableError, match=r"the reply to another call.*4 attempts"):
+        with pytest.raises(err.ServiceUnavailableError, match=r"the reply to another call.*4 attempts"):
             await hive.ask("d1")
     server.wait_open(0)
 
@@ -73,8 +64,7 @@ async def test_bytes_that_nobody_requested_end_the_connection() -> None:
         assert await hive.ask("d1") == "d1"
         server.more.set()
         await server.left.wait()
-        assert await hive.ask("d2") == "d2"
-        assert server.connections == 2
+        assert await hive.ask("d2") == "d2" and server.connections == 2
 
 
 async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
@@ -84,10 +74,9 @@ async def test_bytes_behind_an_answer_make_it_none(server: FakeHive) -> None:
     )
     server.garbage(own + other)
     async with client(server.port, size=1) as hive:
-        with pytest.raises(InternalError, match="bytes after the end"):
+        with pytest.raises(err.InternalError, match="bytes after the end"):
             await hive.ask("d1")
-        assert await hive.ask("d2") == "d2"
-        assert server.connections == 2
+        assert await hive.ask("d2") == "d2" and server.connections == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after", "middle"])
@@ -95,91 +84,80 @@ async def test_a_write_that_may_have_been_done_is_never_sent_again(server: FakeH
     async with client(server.port) as hive:
         await hive.ask("d0")
         server.cut("create_database", when=when)
-        with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
+        with pytest.raises(err.ServiceUnavailableError, match="whether it took effect is unknown"):
             await hive.make("new")
         assert server.calls.count("create_database") == 1
 
 
 async def test_an_exception_is_an_answer(server: FakeHive) -> None:
     async with client(server.port) as hive:
-        with pytest.raises(NamespaceNotFoundError, match=r"NoSuchObjectException: none\)"):
+        with pytest.raises(err.NamespaceNotFoundError, match=r"NoSuchObjectException: none\)"):
             await hive.ask("none")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
+        assert await hive.ask("d1") == "d1" and server.connections == 1
 
 
 async def test_an_exception_that_was_not_declared_is_no_success(server: FakeHive) -> None:
     thrown = Message(2, "create_database", 1, Struct({5: Struct({1: "new kind of trouble"})}))
     server.garbage(thrown.encoded(), match="create_database")
     async with client(server.port) as hive:
-        with pytest.raises(InternalError, match="exception 5: new kind of trouble"):
+        with pytest.raises(err.InternalError, match="exception 5: new kind of trouble"):
             await hive.make("new")
 
 
 async def test_a_long_message_is_shown_on_one_line_and_in_part(server: FakeHive) -> None:
     server.fail("MetaException", "SELECT\n" + "x" * 10_000)
     async with client(server.port) as hive:
-        with pytest.raises(InternalError, match=r"MetaException: SELECT x+\.\.\.\)$") as caught:
+        with pytest.raises(err.InternalError, match=r"MetaException: SELECT x+\.\.\.\)$") as caught:
             await hive.ask("d1")
         assert len(str(caught.value)) < 700
 
 
 async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive) -> None:
     async with client(server.port) as hive:
-        with pytest.raises(UnsupportedOperationError, match="Invalid method name: 'fly'"):
+        with pytest.raises(err.UnsupportedOperationError, match="Invalid method name: 'fly'"):
             await hive.call(Method("fly"), b"")
-        with pytest.raises(InternalError, match="INTERNAL_ERROR of get_database: oops"):
+        with pytest.raises(err.InternalError, match="INTERNAL_ERROR of get_database: oops"):
             server.fail("TApplicationException", "oops")
             await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
-
-
-async def test_an_answer_without_a_result_is_no_empty_one(server: FakeHive) -> None:
-    server.garbage(Message(2, "get_database", 1).encoded())
-    async with client(server.port) as hive:
-        with pytest.raises(InternalError, match="without a result"):
-            await hive.ask("d1")
+        assert await hive.ask("d1") == "d1" and server.connections == 1
 
 
 async def test_an_answer_that_is_not_understood_is_an_internal_error(server: FakeHive) -> None:
     async with client(server.port) as hive:
-        with pytest.raises(InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
+        with pytest.raises(err.InternalError, match=r"get_database: an answer of unknown form \(KeyError: 'x'\)"):
             await hive.call(DATABASE, text(1, "d1"), decode=lambda result: result["x"])
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 1
+        assert await hive.ask("d1") == "d1" and server.connections == 1
+
+
+def reply(kind: int, fields: dict[int, Any]) -> bytes:
+    return Message(kind, "get_database", 1, Struct(fields)).encoded()
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("data", "message", "connections"),
     [
-        Message(2, "get_database", 1, Struct({1: "no exception"})),
-        Message(2, "get_database", 1, Struct({1: Struct({1: Typed(STRING, ["no text"])})})),
-        Message(3, "get_database", 1, Struct({1: Typed(STRING, ["no text"])})),
-        Message(3, "get_database", 1, Struct({2: Typed(STRING, ["no number"])})),
+        (reply(2, {}), "without a result", 1),
+        (reply(2, {1: "no exception"}), "get_database: an answer of unknown form", 1),
+        (reply(2, {1: Struct({1: Typed(STRING, ["no text"])})}), "get_database: an answer of unknown form", 1),
+        (reply(3, {1: Typed(STRING, ["no text"])}), "get_database: an answer of unknown form", 1),
+        (reply(3, {2: Typed(STRING, ["no number"])}), "get_database: an answer of unknown form", 1),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a reply in Thrift's strict binary protocol", 2),
     ],
 )
-async def test_an_exception_of_unknown_form_is_an_internal_error(server: FakeHive, body: Message) -> None:
-    server.garbage(body.encoded())
+async def test_malformed_replies_are_internal_errors(
+    server: FakeHive, data: bytes, message: str, connections: int
+) -> None:
+    server.garbage(data)
     async with client(server.port) as hive:
-        with pytest.raises(InternalError, match="get_database: an answer of unknown form"):
+        with pytest.raises(err.InternalError, match=message):
             await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-
-
-async def test_garbage_is_an_internal_error_and_ends_the_connection(server: FakeHive) -> None:
-    server.garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    async with client(server.port) as hive:
-        with pytest.raises(InternalError, match="not a reply in Thrift's strict binary protocol"):
-            await hive.ask("d1")
-        assert await hive.ask("d1") == "d1"
-        assert server.connections == 2
+        assert await hive.ask("d1") == "d1" and server.connections == connections
 
 
 async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
     server.add_database("hive", "long", parameters={"k": "v" * 10_000})
     async with client(server.port, max_response_bytes=5_000) as hive:
-        with pytest.raises(InternalError, match=r"longer than 5000 bytes \(max_response_bytes\)"):
+        with pytest.raises(err.InternalError, match=r"longer than 5000 bytes \(max_response_bytes\)"):
             await hive.ask("long")
         assert await hive.ask("d1") == "d1"
 
