@@ -79,7 +79,7 @@ def _open_rest(stack: ExitStack, tmp: Path) -> str:
 
 def _open_hive(stack: ExitStack, tmp: Path) -> str:
     uri = stack.enter_context(FakeHive(tmp / "hive", version="3.1.3")).uri
-    with Namespace.connect("hive3", {"uri": uri}) as ns:
+    with Namespace.connect("hive3", {"uri": uri, "root": tmp.as_uri()}) as ns:
         ns.create_namespace(CreateNamespaceRequest(id=["c"]))
     return uri
 
