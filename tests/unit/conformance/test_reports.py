@@ -16,6 +16,7 @@ from lance_ns_async.cli import conformance
 from lance_ns_async.conformance import FEATURES, Check, Report, Result, class_target, run, server_target
 from lance_ns_async.conformance.plugin import Call
 from tests.fakes.lakekeeper import FakeLakekeeper
+from tests.fakes.rest import FakeRest
 from tests.support.commands import Run
 
 pytestmark = pytest.mark.long
@@ -83,6 +84,13 @@ def test_a_location_that_stays_taken_is_called_so(tmp_path: Path) -> None:
         report = run(class_target("lance_ns_async.LakekeeperNamespace", server.properties), features=["tables"])
     [check] = [it for it in report.checks if it.name == "a registered table is described at its location"]
     assert "LocationAlreadyTaken" in check.reason and "relative" not in check.reason
+
+
+def test_an_operation_that_a_server_has_no_route_for_is_not_supported(tmp_path: Path) -> None:
+    name = "a renamed table keeps its location"
+    with FakeRest(base=tmp_path.as_uri(), lacks=["table/rename"]) as server:
+        [check] = run(server_target(server.url), features=["tables"], checks=[name]).checks
+    assert (check.name, check.result) == (name, Result.UNSUPPORTED) and "HTTP 404 for rename_table" in check.reason
 
 
 def test_the_command_shows_what_is_wrong(tmp_path: Path) -> None:
