@@ -308,7 +308,7 @@ UNREADABLE = """
 import asyncio, os, sys
 from lance_ns_async import AsyncNamespace
 
-async def ask(root):
+async def outcomes_at(root):
     async with AsyncNamespace.connect("dir", {"root": root}) as ns:
         for call in (
             ns.describe_table({"id": ["s", "t"]}), ns.list_tables({"id": ["s"]}), ns.list_namespaces({"id": []}),
@@ -323,12 +323,12 @@ async def ask(root):
 
 async def main():
     # What this imports may be root's alone.
-    [_ async for _ in send_request(sys.argv[2])]
+    [_ async for _ in outcomes_at(sys.argv[2])]
     if os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-    async for told in send_request(sys.argv[1]):
-        print(told)
+    async for outcome in outcomes_at(sys.argv[1]):
+        print(outcome)
 
 asyncio.run(main())
 """
