@@ -92,14 +92,22 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Excludes files without selected tests, because importing all takes each process half a minute."""
-    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
-        return None
+    """Excludes files without selected tests, and folders without such files, whose fixtures may need other packages.
+
+    Importing all tests takes each process half a minute.
+    """
     selection, mark = config.stash.get(SELECTION, None), config.getoption("--marked")
-    if selection is not None and not selection.has(collection_path):
-        return True
-    is_other = mark is not None and f"pytest.mark.{mark}" not in collection_path.read_text(encoding="utf-8")
-    return True if is_other else None
+    if selection is None and mark is None:
+        return None
+
+    def is_selected(path: Path) -> bool:
+        has_mark = mark is None or f"pytest.mark.{mark}" in path.read_text(encoding="utf-8")
+        return has_mark and (selection is None or selection.has(path))
+
+    if collection_path.is_dir():
+        return None if any(is_selected(path) for path in collection_path.rglob("test_*.py")) else True
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_test and not is_selected(collection_path) else None
 
 
 def pytest_collection_finish() -> None:

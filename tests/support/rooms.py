@@ -85,6 +85,12 @@ def _tests_of(room: str) -> Iterator[Path]:
     yield from (ROOT / path for path in _FURTHER.get(room, ()))
 
 
+def _tests_with(path: Path) -> Path:
+    """Returns a file of tests itself, and for another file in a folder of tests, such as a fixture, the folder."""
+    has_tests = any(path.parent.glob("test_*.py"))
+    return path.parent if has_tests and not path.name.startswith("test_") else path
+
+
 @dataclass(frozen=True)
 class Selection:
     """The rooms whose tests a run has."""
@@ -108,7 +114,7 @@ class Selection:
         own = {path for room in self.rooms for path in _tests_of(room)}
         contract = {ROOT / "tests" / "contract"} if self.sites else set()
         pages = {ROOT / "tests" / "documentation" / "test_docs.py"} if self.pages else set()
-        return own | contract | pages | {ROOT / path for path in self.changed}
+        return own | contract | pages | {_tests_with(ROOT / path) for path in self.changed if path.startswith("tests/")}
 
     @cached_property
     def pages(self) -> Set[str]:

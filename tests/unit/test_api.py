@@ -213,6 +213,7 @@ def test_every_backend_has_a_class_path_that_connects() -> None:
             assert isinstance(ns, getattr(lance_ns_async, path.rpartition(".")[2]))
 
 
+@pytest.mark.glue
 def test_rest_knows_the_properties_of_each_catalog_as_of_glue() -> None:
     rest = registry.load("rest").capabilities
     for impl in registry.BACKENDS:
