@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from time import monotonic
@@ -90,7 +90,9 @@ class Caller:
         except Failure as failure:
             if not (call.may_recover(failure) or call.may_retry(failure)):
                 raise call.error(failure) from failure
-            attempts = _Attempts(call, partial(self._attempt, call), self.policy, self.slots, failure)
+            attempts = _Attempts(
+                call, partial(self._attempt, call), self.policy, self.slots, failure, self.slots.responses
+            )
         return await attempts.run()
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -183,16 +185,13 @@ class _Attempts(Generic[T]):
     slots: Slots
     first: Failure | None
     """The failure of the first attempt, until it is handled."""
-    responses: int = field(init=False)
+    responses: int
     """The responses to other calls by the time of the last failure."""
     own_responses: int = 0
     """The failures of this call that are responses."""
     sent: int = 1
     surplus: int = 0
     """The attempts that may have been one too many for the catalog."""
-
-    def __post_init__(self) -> None:
-        self.responses = self.slots.responses
 
     async def run(self) -> T:
         """Sends the call again within the policy; returns its result."""
@@ -237,12 +236,16 @@ class _Attempts(Generic[T]):
             self.own_responses += self.call.outcome(failure) is CallOutcome.ANSWERED
             raise
 
+    def _other_responses(self) -> int:
+        """Returns the number of responses to other calls so far."""
+        return self.slots.responses - self.own_responses
+
     def _is_throttle(self, failure: Failure) -> bool:
         return issubclass(self.call.error_class(failure), ThrottlingError)
 
     def _spares(self, failure: Failure) -> bool:
         # While other calls get responses, the catalog works: the call was sent too early, or was one too many.
-        before, self.responses = self.responses, self.slots.responses - self.own_responses
+        before, self.responses = self.responses, self._other_responses()
         if self._is_throttle(failure):
             # Calls that are sent together are refused together, so that responses may have come only before.
             is_recent = self.slots.responded_at > monotonic() - _WORKS_SECONDS
@@ -254,8 +257,7 @@ class _Attempts(Generic[T]):
 
     def _pause(self, failure: Failure, attempt: int) -> float:
         # After two failures without a response to any call between them, a short pause would be too short again.
-        others = self.slots.responses - self.own_responses
-        is_alone = self.sent > 1 and self.responses == others and not self.slots.is_paced
+        is_alone = self.sent > 1 and self.responses == self._other_responses() and not self.slots.is_paced
         pace = inf if is_alone else failure.pace
         # A catalog that throttles all calls needs time; without luck, all repetitions would come within milliseconds.
         least = 0.5 if pace == inf and self._is_throttle(failure) else 0.0
