@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from difflib import get_close_matches
 from pathlib import Path
 from unittest import mock
 
@@ -36,7 +37,8 @@ class _Run:
         self.collector: plugin.Collector | None = None
         self._target = target
         self._checks = checks
-        self.missing: set[str] = set()
+        self.names: set[str] = set()
+        """The names of all checks of the features, if some are chosen by name."""
         self._progress = progress
         self._done = self._total = 0
 
@@ -46,8 +48,9 @@ class _Run:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         if self._checks:
-            self.missing = set(self._checks) - {plugin.rule_of(item) for item in items}
-            items[:] = [item for item in items if plugin.rule_of(item) in self._checks and not self.missing]
+            self.names = {plugin.rule_of(item) for item in items}
+            is_known = self.names.issuperset(self._checks)
+            items[:] = [item for item in items if is_known and plugin.rule_of(item) in self._checks]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.collector = plugin.collector(session.config)
@@ -95,8 +98,10 @@ def run(
         arguments = ["--rootdir", str(_FOLDER), "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:terminal"]
         modules = [str(_FOLDER / "checks" / f"test_{it.replace(' ', '_')}.py") for it in chosen]
         status = pytest.main([*arguments, *modules], plugins=[plugin, this])
-    if this.missing:
-        raise err.InvalidInputError(f"check {min(this.missing)!r}: there is none in {', '.join(chosen)}; see a report")
+    if absent := sorted(set(checks) - this.names):
+        near = get_close_matches(absent[0], this.names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "the report of a run without `checks` has all names"
+        raise err.InvalidInputError(f"check {absent[0]!r}: there is none in {', '.join(chosen)}; {hint}")
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or this.collector is None:
         raise err.InvalidInputError(f"the checks were not run: pytest ended with {status!r}")
     return Report(target.name, this.collector.checks, this.collector.leftovers)

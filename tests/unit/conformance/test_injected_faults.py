@@ -246,5 +246,6 @@ def test_a_class_without_list_namespaces_is_checked(tmp_path: Path) -> None:
 
 def test_a_check_must_be_there(tmp_path: Path) -> None:
     names = ["a dropped table is gone", "a dropped table stays"]
-    with pytest.raises(err.InvalidInputError, match="check 'a dropped table stays': there is none in tables"):
+    message = "check 'a dropped table stays': there is none in tables; did you mean 'a d"
+    with pytest.raises(err.InvalidInputError, match=message):
         check(Lake, tmp_path, "tables", checks=names)
