@@ -228,10 +228,9 @@ class CopyRun:
                 raise error_about(err.InvalidTableStateError, name, "its catalog still commits its versions")
             newest.append(max(await manifests.list_stored(table), default=0))
         if newest[1] < newest[0]:
-            versions = [version or None for version in newest]
-            raise error_about(
-                err.InvalidTableStateError, copy, f"it has version {versions[1]}, but {id} has version {versions[0]}"
-            )
+            problem = f"the target finds {f'version {newest[1]}' if newest[1] else 'no version'} at its location"
+            advice = f"but the source version {newest[0]}; let the storage options of both lead to the same store"
+            raise error_about(err.InvalidTableStateError, copy, f"{problem}, {advice}")
 
     async def _clone(self, step: Declare) -> None:
         """Copies the newest version of a table to a new table at the target's default location.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from lance_ns_async.fleet import copy_plan as plans
 from lance_ns_async.fleet.copies import copy
 from lance_ns_async.fleet.reading import Reading
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.s3 import FakeS3
+from tests.fakes.server import Answer, Received
 from tests.support.lake import ROWS, stream, table_counts
 
 ANY = Capabilities(min_depth=0, max_depth=None)
@@ -293,6 +296,29 @@ async def test_no_hand_over_if_catalog_and_storage_differ(source: AsyncNamespace
     report = await copy(source, target, take_over=True)
     assert "its catalog committed version 2, and the newest manifest" in str(report.problems)
     assert (await describe(source)).managed_versioning and not await target.exists(ORDERS)
+
+
+class OtherS3(FakeS3):
+    """An S3 whose bucket `lake` is another one than that of FakeS3."""
+
+    def handle(self, request: Received) -> Answer:
+        return super().handle(replace(request, path=request.path.replace("/lake", "/elsewhere")))
+
+
+async def test_no_hand_over_to_a_catalog_whose_storage_has_other_data() -> None:
+    async with AsyncExitStack() as stack:
+        catalogs = []
+        for s3 in (FakeS3(), OtherS3()):
+            endpoint = stack.enter_context(FakeIceberg()).endpoint
+            options = {f"storage.{key}": value for key, value in stack.enter_context(s3).options.items()}
+            properties = {"endpoint": endpoint, "root": "s3://lake", "managed_by": "impl", **options}
+            catalogs.append(await stack.enter_async_context(AsyncNamespace.connect("iceberg", properties)))
+        source, target = catalogs
+        await source.create_namespace(spec.CreateNamespaceRequest(id=["sales"]))
+        await source.create_table(spec.CreateTableRequest(id=list(ORDERS)), stream(ROWS))
+        report = await copy(source, target, take_over=True)
+        assert "finds no version at its location, but the source version 1" in str(report.problems)
+        assert await count(source) == 3 and not await target.exists(ORDERS)
 
 
 async def test_data_is_cloned_to_the_target(source: AsyncNamespace, target: AsyncNamespace, tmp_path: Path) -> None:
