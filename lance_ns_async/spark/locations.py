@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lance_ns_async.many.row_results import RankedRows
-    from lance_ns_async.spark.read.schemas import Unify
-    from lance_ns_async.spark.resolve.report import Difference
+    from lance_ns_async.many.schemas import Difference, Unify
     from lance_ns_async.spark.serve import CatalogService, Resolver
 
 _COLUMNS = pa.schema(
@@ -239,7 +238,7 @@ class Locations(Mapping[TableId, Location]):
     def differences(self, columns: Collection[str] | None = None) -> Mapping[TableId, Difference]:
         """Returns the tables whose columns differ from those of most tables, and how.
 
-        Column order and differences that Spark does not see, such as string and large_string, do not count.
+        Column order and differences of width, unit or encoding, such as string and large_string, do not count.
 
         Args:
             columns: The columns to compare; None for all.
@@ -255,10 +254,10 @@ class Locations(Mapping[TableId, Location]):
         Cost:
             No catalog call. One open of the dataset for each table that is not pinned yet. It needs PySpark.
         """
-        from lance_ns_async.spark.read.dataframe import pin
-        from lance_ns_async.spark.read.schemas import differences
+        from lance_ns_async.many.schemas import differences
+        from lance_ns_async.spark.read.dataframe import pin, schemas_of
 
-        return differences(pin(self.values()), columns)
+        return differences(schemas_of(pin(self.values())), columns)
 
     def serve(
         self, spark: SparkSession, catalog: str = "lance", *, resolver: Resolver | None = None

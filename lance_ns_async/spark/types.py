@@ -29,6 +29,12 @@ def spark_type(type: pa.DataType) -> DataType | None:
     return result
 
 
+def struct_type(schema: pa.Schema) -> StructType:
+    """Returns the Spark schema of columns whose types Spark has, all of them nullable."""
+    columns = ((it.name, spark_type(it.type)) for it in schema)
+    return StructType([StructField(name, type, nullable=True) for name, type in columns if type is not None])
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns the Arrow schema of the batches that Spark accepts for a Spark schema."""
     return to_arrow_schema(schema, **_UTC)

@@ -17,9 +17,9 @@ from lance_namespace.errors import InvalidInputError
 from pyspark.sql import SparkSession
 
 from lance_ns_async.spark import Locations, views
-from lance_ns_async.spark.read.dataframe import by_map_in_arrow
-from lance_ns_async.spark.read.reading import Condition, Entry, Plan, batches
-from lance_ns_async.spark.read.schemas import common
+from lance_ns_async.spark.read.dataframe import by_map_in_arrow, common_columns
+from lance_ns_async.spark.read.reading import Entry, Plan, batches
+from lance_ns_async.storage.scanning import Condition
 from tests.integration.spark_lake import TABLES, Lake, partitions, rows
 from tests.support.budget import rounds, with_usual
 from tests.support.spark import SPARK
@@ -181,7 +181,7 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
     """Returns the rows that the tasks of `dataframe(filter=...)` read, for each filter and without a job."""
     want = pa.schema([("row", pa.int64())])
     entries = [Entry(str(id), at.location, 1, at.rows or 0, at.fragments or 0) for id, at in locations.items()]
-    scans = [batches(entries, want, None, common(locations.values(), ["row"], filter=it)[1]) for it in filters]
+    scans = [batches(entries, want, None, common_columns(locations.values(), ["row"], filter=it)[1]) for it in filters]
     return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
 
 

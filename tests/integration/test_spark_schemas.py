@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.fleet import sync
+from lance_ns_async.many.schemas import Unify
 from lance_ns_async.spark import Location, LocationResolver, Locations, PrefetchReport, SparkEngine
-from lance_ns_async.spark.read.reading import Condition, decode_schema
-from lance_ns_async.spark.read.schemas import Unify, common
+from lance_ns_async.spark.read.dataframe import common_columns
+from lance_ns_async.storage.scanning import Condition
 from tests.contract.rest_sites import rest_on_pylance
 from tests.integration.spark_lake import Lake
 from tests.support.budget import with_usual
@@ -40,7 +41,7 @@ def locate(**schemas: dict[str, pa.DataType]) -> Locations:
 
 
 def read(locations: Locations, columns: list[str] | None = None, **options: Any) -> tuple[StructType, Condition | None]:
-    return common(locations.values(), columns, **{"table_column": "_table", **options})
+    return common_columns(locations.values(), columns, **{"table_column": "_table", **options})
 
 
 ONE = locate(t={"id": pa.int64(), "s": pa.string(), "at": pa.timestamp("us"), "Big": pa.float64(), "u": pa.uint32()})
@@ -115,7 +116,7 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
         read(tables, ["id"], filter="`date` is null or id = 1")
     condition = read(tables, ["id"], filter=f"n > {2**40}", unify="by_name")[1]
     assert condition is not None and condition.types is not None
-    assert decode_schema(condition.types) == pa.schema([("n", pa.int64())])
+    assert condition.types == pa.schema([("n", pa.int64())])
 
 
 def test_text_types_need_no_common_type_for_a_filter() -> None:

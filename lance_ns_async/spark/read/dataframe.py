@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.facade.background_loop import BackgroundLoop
+from lance_ns_async.many.schemas import Reader, common
+from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.reading import Entry, Plan, plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.prefetch import open_tables
@@ -23,12 +26,13 @@ from lance_ns_async.spark.session import (
 )
 from lance_ns_async.spark.tasks import environment_error
 from lance_ns_async.storage.opening import Opener
+from lance_ns_async.storage.scanning import Condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from lance_ns_async.spark.read.schemas import Unify
+    from lance_ns_async.many.schemas import Unify
 
 _MOST_NAMES = 100
 """Maximum number of names under which a session gets the data source; Spark keeps them until the session ends."""
@@ -50,12 +54,10 @@ def build_dataframe(
     unify: Unify = "strict",
 ) -> DataFrame:
     """Builds a DataFrame of one or more tables; see `Locations.dataframe`."""
-    from lance_ns_async.spark.read.schemas import common
-
     check_session(spark)
     check_partitions(partitions)
     tables = pin(locations)
-    shared, condition = common(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
+    shared, condition = common_columns(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
     schema = _with_table_column(shared, table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
@@ -65,6 +67,30 @@ def build_dataframe(
     if int(spark.version.partition(".")[0]) < 4:
         return by_map_in_arrow(spark, plan, schema, name)
     return by_data_source(spark, plan, schema, name)
+
+
+def common_columns(
+    locations: Iterable[Location],
+    columns: Collection[str] | None,
+    *,
+    filter: str | None = None,
+    unify: Unify = "strict",
+    table_column: str | None = None,
+) -> tuple[StructType, Condition | None]:
+    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`."""
+    from lance_ns_async.spark.types import spark_type, struct_type
+
+    reader = Reader(
+        "read each kind separately with locations.select(...)",
+        "use locations.select(...) or locations.where(...) to read fewer tables",
+        "Spark",
+        has=lambda type: spark_type(type) is not None,
+        ignores_case=True,
+    )
+    schema, condition = common(
+        schemas_of(locations), columns, reader, filter=filter, unify=unify, table_column=table_column
+    )
+    return struct_type(schema), condition
 
 
 def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
@@ -142,6 +168,13 @@ def pin(locations: Collection[Location]) -> Sequence[Location]:
         raise one_error(list(result.errors.values()), of=len(locations))
     now = {table.id: Location.of(table, result.tables[table.id]) for table in tables}
     return [now.get(location.id, location) for location in locations]
+
+
+def schemas_of(locations: Iterable[Location]) -> Iterator[tuple[TableId, pa.Schema]]:
+    """Yields the pinned tables with their columns."""
+    for location in locations:
+        assert location.schema is not None
+        yield location.id, location.schema
 
 
 def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
