@@ -207,6 +207,7 @@ class Proxy(Server):
         self._is_patient = is_patient
         self._forwarding = 0
         self._performing = 0
+        self._received = 0  # Requests that have arrived and are not forwarded yet
         self._arrived = asyncio.Event()
         self.last_response = b""
         self.inject(fault)
@@ -277,16 +278,21 @@ class Proxy(Server):
                 upstream[1].close()
 
     async def wait_idle(self) -> None:
-        """Returns when the catalog has responded to all forwarded requests, and no response is being sent."""
+        """Returns when the catalog has responded to all requests that have arrived, and no response is being sent."""
         quiet = 0
         for _ in range(_LONG):
-            quiet = 0 if self._forwarding or self._performing else quiet + 1
+            quiet = 0 if self._received or self._forwarding or self._performing else quiet + 1
             if quiet > _QUIET:
                 return
             await asyncio.sleep(0)
 
     async def _next(self, reader: StreamReader) -> bytes:
-        waiting = asyncio.ensure_future(self.catalog.wire.request(reader))
+        async def receive() -> bytes:
+            request = await self.catalog.wire.request(reader)
+            self._received += 1
+            return request
+
+        waiting = asyncio.ensure_future(receive())
         try:
             if not self._is_patient and self.injected and self._fault is not None:
                 await self._catalog_idle()
@@ -294,7 +300,8 @@ class Proxy(Server):
                     await pass_time(PATIENCE)
             return await waiting
         finally:
-            waiting.cancel()
+            if not waiting.cancel() and waiting.exception() is None:
+                self._received -= 1
 
     async def _pass_time(self, seconds: float) -> None:
         """Moves the clock when all requests that clients have sent have their responses from the catalog."""

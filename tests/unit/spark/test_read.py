@@ -24,6 +24,7 @@ from lance_ns_async.operations.maintaining import CleanupLimits, Examination
 from lance_ns_async.spark import Location, Locations, PrefetchReport, maintain, union, views
 from lance_ns_async.spark.read import reading
 from lance_ns_async.spark.read.sql import MANY, branches, quote, warn_of_chains
+from lance_ns_async.storage import scanning
 
 
 def entry(n: int, rows: int = 10, fragments: int = 1) -> reading.Entry:
@@ -33,7 +34,8 @@ def entry(n: int, rows: int = 10, fragments: int = 1) -> reading.Entry:
 def test_a_plan_survives_encoding() -> None:
     options = {"aws_secret_access_key": "hush", "region": "eu"}
     entries = [entry(0), reading.Entry("db$é", "/lake/é", 7, 5, 2, options, share=1, shares=2)]
-    for condition in (None, reading.Condition("id > 1"), reading.Condition("s = 'é'", "types")):
+    types = pa.schema([("s", pa.string())])
+    for condition in (None, scanning.Condition("id > 1"), scanning.Condition("s = 'é'", types)):
         plan = reading.Plan(entries, 3, "_table", condition)
         assert reading.Plan.decode(plan.encode()) == plan
         assert {part.condition for part in plan.split()} == {condition}
@@ -105,7 +107,7 @@ def write(path: Path, name: str, rows: pa.Table, **how: Any) -> reading.Entry:
 def read(
     entries: list[reading.Entry], condition: str | None = None, types: pa.Schema | None = None
 ) -> list[tuple[Any, ...]]:
-    filter = condition and reading.Condition(condition, types and reading.encode_schema(types))
+    filter = condition and scanning.Condition(condition, types)
     result: Iterator[pa.RecordBatch] = reading.batches(entries, WANT, "_table", filter or None)
     return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
 
@@ -134,7 +136,7 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
 
 def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
-    result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", reading.Condition("id > 1")))
+    result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", scanning.Condition("id > 1")))
     assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
@@ -150,7 +152,7 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"b": pa.array([(b"x" * 1_000_000)] * 64, pa.large_binary())}))
     sizes = [batch.nbytes for batch in reading.batches([entry], pa.schema([("b", pa.binary())]), None, None)]
-    assert sum(sizes) > 64_000_000 and max(sizes) < 1.5 * reading.BATCH_BYTES
+    assert sum(sizes) > 64_000_000 and max(sizes) < 1.5 * scanning.BATCH_BYTES
 
 
 def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     large = write(tmp_path, "large", pa.table({"id": range(40_000), "s": ["x"] * 40_000}), max_rows_per_file=10_000)
     small = [write(tmp_path, f"t{n}", pa.table({"id": [40_000 + n], "s": [None]})) for n in range(6)]
     parts = [
-        part.encode() for part in reading.Plan([large, *small], 4, "_table", reading.Condition("id % 2 = 0")).split()
+        part.encode() for part in reading.Plan([large, *small], 4, "_table", scanning.Condition("id % 2 = 0")).split()
     ]
     read = reading.plans_reader(WANT)
     tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
