@@ -30,6 +30,7 @@ from __future__ import annotations
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
+from lance_ns_async.many.patterns import in_memory
 from lance_ns_async.operations.requests import several
 from lance_ns_async.errors import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
@@ -171,7 +172,8 @@ def sync_call(statement: str) -> str | None:
             call = match.expand(replacement)
             if "_call" not in replacement:
                 return call
-            return re.sub(r"\b(ids|namespaces),", r"list(several(\1)),", call).replace(" tables,", " list(tables),")
+            call = re.sub(r"\bnamespaces,", "list(several(namespaces)),", call).replace(" tables,", " list(tables),")
+            return call.replace(" what,", " in_memory(what),")
     return None
 
 

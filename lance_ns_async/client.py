@@ -19,7 +19,7 @@ from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import short_tracebacks
 from lance_ns_async.facade.callbacks import open_with_callbacks
-from lance_ns_async.many import bulk, opening, watching
+from lance_ns_async.many import bulk, opening, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
@@ -730,7 +730,7 @@ class AsyncNamespace:
 
     async def open_many(
         self,
-        ids: Iterable[Iterable[str]],
+        what: What,
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
@@ -739,24 +739,23 @@ class AsyncNamespace:
         """Opens many tables concurrently, each once.
 
         Args:
-            ids: The table ids; each is a sequence of names.
+            what: See `describe_tables`.
             max_in_flight: See `describe_tables`.
             timeout: See `describe_tables`.
             progress: See `describe_tables`.
 
         Returns:
-            The datasets, and an error for each other id: the failure of one table does not affect the others.
+            The datasets, and errors as in `describe_tables`. A table that matches a pattern and has no data yet is left
+                out.
 
         Raises:
-            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
-                called.
+            InvalidInputError: See `describe_tables`.
 
         Cost:
-            One open for each table, and one call for each, or the calls of `describe_tables` if the catalog vends no
-            credentials.
+            One open for each table, and the calls of `describe_tables` with vended credentials.
         """
         return await opening.open_many(
-            self.session, ids, max_in_flight=max_in_flight, timeout=timeout, progress=progress
+            self.session, what, max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
 
     async def write(
@@ -1198,41 +1197,44 @@ class AsyncNamespace:
 
     async def describe_tables(
         self,
-        ids: Iterable[Iterable[str]],
+        what: What,
         *,
         vend_credentials: bool = False,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Describes many tables concurrently, each id once.
+        """Describes many tables concurrently, each once.
 
         Args:
-            ids: The table ids; each is a sequence of names.
+            what: One item or many: table ids; patterns such as "sales.*" or "**.orders", where `*` and `?` match within
+                a name and `**` any number of namespaces; and NamespaceIds, each for its own tables.
             vend_credentials: Whether the storage options include the credentials that the catalog vends, if it vends
                 any. A table for which it refuses them is described without.
             max_in_flight: Maximum number of concurrent calls; None, or more than the policy allows, means the policy's
                 limit.
             timeout: Seconds for the whole operation; None means no limit beyond that of each call. Tables that are not
                 described in time fail with ServiceUnavailableError.
-            progress: Shows a bar in a terminal or notebook; or receives the number of finished ids and their total,
+            progress: Shows a bar in a terminal or notebook; or receives the number of finished tables and their total,
                 and runs in the event loop.
 
         Returns:
-            The described tables, and an error for each other id: the failure of one table does not affect the others.
+            The described tables, an error for each other id, and one for each namespace that a pattern leads to and
+                that could not be listed: the failure of one does not affect the others. No match is no error.
 
         Raises:
-            InvalidInputError: The catalog cannot have an id, or `max_in_flight` or `timeout` is invalid; nothing was
-                called.
+            InvalidInputError: The catalog cannot have an id, a pattern is invalid, or `max_in_flight` or `timeout` is;
+                nothing was called.
 
         Cost:
             One call for each table. If the catalog has batch describes, or listings with locations, they replace most
             of these calls, and each id that they do not contain costs one more call. With vended credentials, they do
             not, and some catalogs need more calls for each table. After a 401, the remaining ids fail without a call.
+            For patterns, also the listings of the namespaces that can contain a match.
         """
-        return await bulk.describe_tables(
+        return await search.describe_tables(
             self.session,
-            ids,
+            what,
             vend_credentials=vend_credentials,
             max_in_flight=max_in_flight,
             timeout=timeout,

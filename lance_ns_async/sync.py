@@ -16,10 +16,10 @@ from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.facade.callbacks import open_with_callbacks
-from lance_ns_async.many import bulk, opening, watching
+from lance_ns_async.many import bulk, opening, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
-from lance_ns_async.many.patterns import What
+from lance_ns_async.many.patterns import What, in_memory
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
@@ -308,7 +308,7 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def open_many(
         self,
-        ids: Iterable[Iterable[str]],
+        what: What,
         *,
         max_in_flight: int | None = None,
         timeout: float | None = None,
@@ -316,7 +316,7 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> BulkResult[LanceDataset]:
         """Opens many tables concurrently, each once."""
         return self._call(
-            opening.open_many, list(several(ids)), max_in_flight=max_in_flight, timeout=timeout, progress=progress
+            opening.open_many, in_memory(what), max_in_flight=max_in_flight, timeout=timeout, progress=progress
         )
 
     def write(
@@ -480,17 +480,17 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def describe_tables(
         self,
-        ids: Iterable[Iterable[str]],
+        what: What,
         *,
         vend_credentials: bool = False,
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
     ) -> BulkResult[Table]:
-        """Describes many tables concurrently, each id once."""
+        """Describes many tables concurrently, each once."""
         return self._call(
-            bulk.describe_tables,
-            list(several(ids)),
+            search.describe_tables,
+            in_memory(what),
             vend_credentials=vend_credentials,
             max_in_flight=max_in_flight,
             timeout=timeout,
@@ -528,7 +528,7 @@ class Namespace(Facade, spec.LanceNamespace):
 
     def watch_token(self, what: What, *, versions: bool = True) -> str:
         """Returns the token from which a watch tells every change from now on."""
-        return self._call(watching.token, what, versions=versions)
+        return self._call(watching.token, in_memory(what), versions=versions)
 
     def partition_by(self, by: Sequence[str | Mapping[str, Any]], *, schema: pa.Schema | None = None) -> PartitionSpec:
         """Divides a new directory into partitions, or divides the new rows of a partitioned one in another way."""
@@ -574,7 +574,7 @@ class Namespace(Facade, spec.LanceNamespace):
         """Searches many tables at once, and returns the best rows of all of them."""
         return self._call(
             many_rows.search_many,
-            what,
+            in_memory(what),
             vector=vector,
             column=column,
             full_text=full_text,
@@ -598,7 +598,12 @@ class Namespace(Facade, spec.LanceNamespace):
     ) -> RowCounts:
         """Counts the rows of many tables at once."""
         return self._call(
-            many_rows.count_many, what, filter=filter, max_in_flight=max_in_flight, timeout=timeout, progress=progress
+            many_rows.count_many,
+            in_memory(what),
+            filter=filter,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
         )
 
     def list_many(

@@ -25,6 +25,8 @@ class BulkResult(Tabular, Generic[T]):
     """The described, registered or opened tables."""
     errors: Mapping[TableId, LanceNamespaceError] = field(default_factory=dict)
     """The error for each id that is not in `tables`, in the order of the request."""
+    unlisted: Mapping[NamespaceId, LanceNamespaceError] = field(default_factory=dict)
+    """The error for each namespace that a pattern leads to and that could not be listed."""
 
     def outcome(self, id: str | Iterable[str]) -> T | LanceNamespaceError:
         """Returns the table or the error for an id.
@@ -63,7 +65,7 @@ class BulkResult(Tabular, Generic[T]):
         Raises:
             LanceNamespaceError: The first error, with the number of further errors in its message.
         """
-        raise_first(self.errors.values(), len(self))
+        raise_first([*self.errors.values(), *self.unlisted.values()], len(self) + len(self.unlisted))
         return self
 
     def __iter__(self) -> Iterator[TableId]:
@@ -79,11 +81,13 @@ class BulkResult(Tabular, Generic[T]):
 
     def line(self) -> str:
         """Returns the numbers of tables and errors."""
-        return f"BulkResult({counted(len(self.tables), 'tables')}, {counted(len(self.errors), 'errors')})"
+        count = len(self.errors) + len(self.unlisted)
+        return f"BulkResult({counted(len(self.tables), 'tables')}, {counted(count, 'errors')})"
 
     def table_rows(self) -> Sequence[Row]:
         """Returns a row for each id: the location and the version of a table, or the error."""
-        return [*error_rows(self.errors), *(_row(id, table) for id, table in self.tables.items())]
+        unlisted = error_rows(self.unlisted)
+        return [*unlisted, *error_rows(self.errors), *(_row(id, table) for id, table in self.tables.items())]
 
 
 def _row(id: TableId, table: object) -> Row:

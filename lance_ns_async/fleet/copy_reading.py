@@ -13,9 +13,8 @@ from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.copy_plan import DataPair, IdMapping, StoredData, TargetState
 from lance_ns_async.fleet.reading import Reading, describe, describe_namespaces, list_names
 from lance_ns_async.lifecycle import commits
-from lance_ns_async.many import bulk
+from lance_ns_async.many import search
 from lance_ns_async.many.patterns import Pattern, Selection
-from lance_ns_async.many.search import search
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
@@ -80,7 +79,7 @@ async def read_extra_tables(
     patterns = [_fold(pattern) for pattern in selection.patterns] if mapping.rename else selection.patterns
     starts = dict.fromkeys(image for pattern in selection.patterns for image in mapping.images(pattern.start))
     areas = [Pattern(start, (*start, ..., *Pattern.parse("*").levels)) for start in starts]
-    result = await search(session, areas, max_in_flight=session.workers())
+    result = await search.search(session, areas, max_in_flight=session.workers())
     for at, error in [*result.errors.items(), *result.doubtful.items()]:
         if not isinstance(error, NamespaceNotFoundError | TableNotFoundError):
             error.add_note(f"tables to deregister are unknown, because {at} could not be read")
@@ -91,7 +90,7 @@ async def read_extra_tables(
         if id not in copies and any(pattern.matches(origin) for origin in mapping.sources(id) for pattern in patterns)
     ]
     extra += [id for id in map(mapping.table, source.missing) if id not in copies]
-    described = await bulk.describe_tables(session, extra)
+    described = await search.describe_tables(session, extra)
     return [*described.tables.values()]
 
 

@@ -21,7 +21,7 @@ from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, o
 from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
-from lance_ns_async.many import bulk
+from lance_ns_async.many import bulk, search
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
 from lance_ns_async.operations import namespaces
 from lance_ns_async.progress import ProgressCallback
@@ -371,7 +371,7 @@ class _Discovery:
 
     async def _existing_row(self, id: TableId, location: str, error: err.LanceNamespaceError) -> Row:
         """Returns the row of a table that another client registered meanwhile, or a lost response of this one."""
-        result = await bulk.describe_tables(self.session, [id])
+        result = await search.describe_tables(self.session, [id])
         if id in result.tables:
             table = result.tables[id]
             is_there = await find_same_place(location, [table.location]) is not None
@@ -384,7 +384,7 @@ class _Discovery:
             ids = [id async for id in bulk.flatten(bulk.table_groups(self.session, start, recursive=True))]
         except err.NamespaceNotFoundError:
             return []
-        described = await bulk.describe_tables(self.session, ids, max_in_flight=self.workers)
+        described = await search.describe_tables(self.session, ids, max_in_flight=self.workers)
         # A table that cannot be described has no known location; a registration under its name reports it.
         return list(described.tables.values())
 

@@ -14,7 +14,7 @@ from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.table_search import read_facts
-from lance_ns_async.many import bulk
+from lance_ns_async.many import bulk, search
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
@@ -52,7 +52,7 @@ async def find_unclaimed(
 
     await walk_folders(walker, [""], on_folder, on_error)
     ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
-    described = (await bulk.describe_tables(session, ids)).raise_for_errors()
+    described = (await search.describe_tables(session, ids)).raise_for_errors()
     claims = {*await place_keys([table.location for table in described.tables.values()])}
     unclaimed: list[Finding] = []
     now = datetime.now(UTC)

@@ -11,7 +11,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Names
 
 from lance_ns_async.backends import operations
 from lance_ns_async.backends.base import Declaration
-from lance_ns_async.calls.tasks import each, in_slices
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.engine import declare, describe
 from lance_ns_async.engine.declare import Outcome, Record
 from lance_ns_async.engine.list import Listed, Lister, TableFilter
@@ -25,26 +25,6 @@ from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.session import Session
 
 T = TypeVar("T")
-
-
-async def describe_tables(
-    session: Session,
-    ids: Iterable[Iterable[str]],
-    *,
-    vend_credentials: bool = False,
-    max_in_flight: int | None = None,
-    timeout: float | None = None,
-    progress: bool | ProgressCallback = False,
-) -> BulkResult[Table]:
-    with session.within(timeout), show_progress(progress, "describe tables") as show:
-        table_ids = dict.fromkeys(await in_slices(session.table, requests.several(ids)))
-        return await describe.describe_tables(
-            session.backend,
-            table_ids,
-            max_in_flight=session.workers(max_in_flight),
-            locator=session.locator if vend_credentials else None,
-            progress=Steps(len(table_ids), show).advance if progress else None,
-        )
 
 
 async def stream_tables(

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
+from lance_namespace.errors import (
+    InvalidInputError,
+    LanceNamespaceError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
+    TableNotFoundError,
+)
 
-from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.deadline import remaining
-from lance_ns_async.calls.tasks import each, in_slices
-from lance_ns_async.engine.describe import Advance, describe_tables, without_traceback
-from lance_ns_async.engine.locate import Locator
+from lance_ns_async.calls.tasks import each
+from lance_ns_async.engine.describe import Advance, without_traceback
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import error_about
 from lance_ns_async.lifecycle import concurrent_changes
+from lance_ns_async.many.patterns import Selection, What
+from lance_ns_async.many.search import describe_selected, read_selection
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.operations import requests
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import Snapshot
-from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.threads import THREADS, in_thread
 
 if TYPE_CHECKING:
@@ -45,22 +48,37 @@ async def open(
 
 async def open_many(
     session: Session,
-    ids: Iterable[Iterable[str]],
+    what: What,
     *,
     max_in_flight: int | None = None,
     timeout: float | None = None,
     progress: bool | ProgressCallback = False,
 ) -> BulkResult[LanceDataset]:
     with session.within(timeout), show_progress(progress, "open tables") as show:
-        table_ids = dict.fromkeys(await in_slices(session.table, requests.several(ids)))
-        return await open_tables(
-            session.backend,
-            session.locator,
-            session.opener,
-            table_ids,
-            max_in_flight=session.workers(max_in_flight),
-            progress=Steps(len(table_ids), show).advance,
-        )
+        selection, workers = await read_selection(session, what), session.workers(max_in_flight)
+        described = await describe_selected(session, selection, vend_credentials=True, max_in_flight=workers)
+        steps = Steps(len(described), show)
+        if described.errors:
+            steps.advance(len(described.errors))
+
+        async def open_one(table: Table) -> LanceDataset:
+            async with concurrent_changes.explain_conflict(session.backend, table):
+                return await in_thread(table, lambda: session.opener.open(table))
+
+        opened = await open_each(described.tables, open_one, max_in_flight=workers, progress=steps.advance)
+    errors = {**described.errors, **without_absent(opened.errors, selection)}
+    # In the order of the request; tables that patterns matched come last.
+    ordered = [*(id for id in selection.ids if id in errors), *errors]
+    return BulkResult(opened.tables, {id: errors[id] for id in ordered}, described.unlisted)
+
+
+def without_absent(
+    errors: Mapping[TableId, LanceNamespaceError], selection: Selection
+) -> Mapping[TableId, LanceNamespaceError]:
+    """Returns the errors but those of matches of a pattern that are missing meanwhile, or have no data yet."""
+    requested = set(selection.ids)
+    absent = (TableNotFoundError, NamespaceNotFoundError)
+    return {id: error for id, error in errors.items() if id in requested or not isinstance(error, absent)}
 
 
 def _number(version: object) -> int:
@@ -68,31 +86,6 @@ def _number(version: object) -> int:
         return operator.index(version)  # type: ignore[arg-type]  # other types raise TypeError
     except TypeError:
         raise InvalidInputError(f"version {version!r}: must be a number or the name of a tag") from None
-
-
-async def open_tables(
-    backend: Backend,
-    locator: Locator,
-    opener: Opener,
-    ids: Iterable[TableId],
-    *,
-    max_in_flight: int,
-    progress: Advance | None,
-) -> BulkResult[LanceDataset]:
-    """Describes each table once, with credentials, and then opens it. Cost: as `describe_tables`."""
-
-    async def open_one(table: Table) -> LanceDataset:
-        async with concurrent_changes.explain_conflict(backend, table):
-            return await in_thread(table, lambda: opener.open(table))
-
-    unique_ids = list(dict.fromkeys(ids))
-    descriptions = await describe_tables(backend, unique_ids, max_in_flight=max_in_flight, locator=locator)
-    if progress is not None and descriptions.errors:
-        progress(len(descriptions.errors))
-    tables = {id: descriptions.tables[id] for id in unique_ids if id in descriptions.tables}
-    result = await open_each(tables, open_one, max_in_flight=max_in_flight, progress=progress)
-    errors = {**descriptions.errors, **result.errors}
-    return replace(result, errors={id: errors[id] for id in unique_ids if id in errors})
 
 
 async def open_each(

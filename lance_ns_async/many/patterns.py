@@ -153,16 +153,38 @@ class Selection:
         Raises:
             InvalidInputError: An item is neither a valid id nor a valid pattern.
         """
+        return cls.of(map(parse_item, items(what)))
+
+    @classmethod
+    def of(cls, parsed: Iterable[TableId | Pattern]) -> Selection:
+        """Returns the selection of these tables and patterns, each once."""
         ids: dict[TableId, None] = {}
         patterns: dict[Pattern, None] = {}
-        for item in [what] if isinstance(what, str | Id) else what:
-            if isinstance(item, NamespaceId):
-                patterns[Pattern.inside(item)] = None
-            elif isinstance(item, str) and is_pattern(item):
-                patterns[Pattern.parse(item)] = None
+        for item in parsed:
+            if isinstance(item, Pattern):
+                patterns[item] = None
             else:
-                ids[table_id(item)] = None
+                ids[item] = None
         return cls(tuple(ids), tuple(patterns))
+
+
+def items(what: What) -> Iterable[str | Iterable[str]]:
+    """Returns the items of a request."""
+    return [what] if isinstance(what, str | Id) else what
+
+
+def in_memory(what: What) -> What:
+    """Returns an equal request that can be read again, and in any thread."""
+    return what if isinstance(what, str | Id) else list(what)
+
+
+def parse_item(item: str | Iterable[str]) -> TableId | Pattern:
+    """Returns the table or the pattern that an item of a request means."""
+    if isinstance(item, NamespaceId):
+        return Pattern.inside(item)
+    if isinstance(item, str) and is_pattern(item):
+        return Pattern.parse(item)
+    return table_id(item)
 
 
 def matcher(patterns: Sequence[Pattern]) -> Callable[[TableId], bool]:

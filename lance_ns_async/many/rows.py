@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.many import row_results
-from lance_ns_async.many.opening import open_each
+from lance_ns_async.many.opening import open_each, without_absent
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
 from lance_ns_async.many.row_results import RankedRows, RowCounts
@@ -274,8 +274,5 @@ class _Work:
 
         steps = Steps(len(items), self._progress)
         result = await open_each(items, run, max_in_flight=self._workers, progress=steps.advance)
-        for id, error in result.errors.items():
-            # A table that matches a pattern may be missing, or have no data.
-            if id in self._requested or not isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError):
-                self.errors[id] = error
+        self.errors.update(without_absent(result.errors, self._selection).items())
         return result.tables

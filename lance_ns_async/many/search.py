@@ -1,19 +1,22 @@
-"""Search for the tables that match patterns, in as few calls as possible."""
+"""`describe_tables`, and the search for the tables that match patterns, in as few calls as possible."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.calls.tasks import each
-from lance_ns_async.engine.describe import OnTable, describe_tables
+from lance_ns_async.calls.tasks import each, in_slices
+from lance_ns_async.engine import describe
+from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.engine.list import Lister, TableFilter
+from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.many import bulk
-from lance_ns_async.many.patterns import Pattern, Selection, matcher
+from lance_ns_async.many.patterns import Pattern, Selection, What, items, matcher, parse_item
 from lance_ns_async.model import NamespaceId, Table, TableId
+from lance_ns_async.progress import ProgressCallback, Steps, show_progress
 from lance_ns_async.session import Session
 
 
@@ -83,6 +86,73 @@ async def search(
     )
 
 
+async def describe_tables(
+    session: Session,
+    what: What,
+    *,
+    vend_credentials: bool = False,
+    max_in_flight: int | None = None,
+    timeout: float | None = None,
+    progress: bool | ProgressCallback = False,
+) -> BulkResult[Table]:
+    """See `AsyncNamespace.describe_tables`."""
+    with session.within(timeout), show_progress(progress, "describe tables") as show:
+        return await describe_selected(
+            session,
+            await read_selection(session, what),
+            vend_credentials=vend_credentials,
+            max_in_flight=session.workers(max_in_flight),
+            progress=show if progress else None,
+        )
+
+
+async def read_selection(session: Session, what: What) -> Selection:
+    """Returns the parsed request, whose ids the catalog can have; other tasks get turns meanwhile."""
+
+    def parse(item: str | Iterable[str]) -> TableId | Pattern:
+        parsed = parse_item(item)
+        return parsed if isinstance(parsed, Pattern) else session.table(parsed)
+
+    return Selection.of(await in_slices(parse, items(what)))
+
+
+async def describe_selected(
+    session: Session,
+    selection: Selection,
+    *,
+    vend_credentials: bool,
+    max_in_flight: int,
+    progress: ProgressCallback | None = None,
+) -> BulkResult[Table]:
+    """Returns the selected tables, and an error for each that was not described and for each unlisted namespace.
+
+    Args:
+        session: The session with the catalog.
+        selection: The requested tables.
+        vend_credentials: Whether the credentials that the catalog vends are requested.
+        max_in_flight: Maximum number of concurrent calls.
+        progress: Receives the numbers of described and of all tables.
+    """
+    if selection.patterns:
+        selected = await describe_selection(
+            session, selection, max_in_flight=max_in_flight, with_credentials=vend_credentials, progress=progress
+        )
+        errors, unlisted = dict(selected.missing), {}
+        for id, error in selected.errors:
+            if isinstance(id, NamespaceId):
+                unlisted[id] = error
+            else:
+                errors[id] = error
+        return BulkResult(selected.tables, errors, unlisted)
+    return await describe.describe_tables(
+        session.backend,
+        selection.ids,
+        max_in_flight=max_in_flight,
+        locator=session.locator if vend_credentials else None,
+        progress=None if progress is None else Steps(len(selection.ids), progress).advance,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class SelectedTables:
     """The selected tables, described, and what could not be read."""
@@ -107,6 +177,7 @@ async def describe_selection(
     with_credentials: bool = False,
     on_table: OnTable | None = None,
     include: TableFilter | None = None,
+    progress: ProgressCallback | None = None,
 ) -> SelectedTables:
     """Returns the selected tables, described in as few calls as possible.
 
@@ -118,9 +189,10 @@ async def describe_selection(
         with_credentials: Whether the credentials that the catalog vends are requested.
         on_table: Receives each table as soon as it is described, also of a namespace whose listing fails later.
         include: Returns whether a table may be selected; others do not exist for this selection.
+        progress: Receives the numbers of described and of all tables, after the listings.
     """
     backend, capabilities = session.backend, session.backend.capabilities
-    requested_ids = [session.table(id) for id in selection.ids]
+    requested_ids = dict.fromkeys(session.table(id) for id in selection.ids)
     # Listings have neither columns nor credentials.
     reads_again = (with_columns and capabilities.stores_columns) or (with_credentials and capabilities.vends)
     result = await search(
@@ -132,13 +204,15 @@ async def describe_selection(
     )
     listed = {} if reads_again else result.descriptions
     ids = list(filter(include, dict.fromkeys([*result.tables, *result.guesses, *requested_ids])))
-    described = await describe_tables(
+    unlisted = [id for id in ids if id not in listed]
+    described = await describe.describe_tables(
         backend,
-        [id for id in ids if id not in listed],
+        unlisted,
         max_in_flight=max_in_flight,
         locator=session.locator if with_credentials else None,
         with_columns=with_columns,
         on_table=on_table,
+        progress=None if progress is None else Steps(len(unlisted), progress).advance,
     )
     errors: list[tuple[NamespaceId | TableId, LanceNamespaceError]] = [*result.errors.items(), *result.doubtful.items()]
     missing: dict[TableId, LanceNamespaceError] = {}

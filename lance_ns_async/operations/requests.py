@@ -22,7 +22,7 @@ from lance_ns_async.backends.base import OperationMissingError, Version
 from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.paging import keep_all, take
 from lance_ns_async.errors import suggest
-from lance_ns_async.model import Id, Page, Table, TableId, split_names
+from lance_ns_async.model import Id, Page, Table, TableId, is_pattern, split_names
 from lance_ns_async.session import Session
 from lance_ns_async.spec.arrow_json import json_schema
 from lance_ns_async.spec.responses import DeclareTableResponse, DescribeTableResponse
@@ -224,6 +224,8 @@ def _part(annotation: Any, *, many: bool = False) -> _Part | None:
 
 def several(ids: Iterable[Iterable[str]]) -> Iterable[Iterable[str]]:
     """Returns the ids; raises InvalidInputError for one id in place of a list of ids."""
+    if isinstance(ids, str) and is_pattern(ids):
+        raise InvalidInputError(f"ids {ids!r}: a pattern instead of a list of ids; pass it to describe_tables")
     if isinstance(ids, str | Id):
         raise InvalidInputError(f"ids {str(ids)!r}: one id instead of a list of ids; use [{str(ids)!r}]")
     return ids

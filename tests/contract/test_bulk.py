@@ -41,6 +41,18 @@ async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, parent: Parent,
         described.raise_for_errors()
 
 
+async def test_patterns_are_described_as_the_tables_that_match(ns: AsyncNamespace, parent: Parent) -> None:
+    ids = parent.tables("part_a", "part_b", "whole")
+    for id in ids:
+        await ns.declare_table(DeclareTableRequest(id=list(id)))
+    every = (await ns.describe_tables(ids)).raise_for_errors().tables
+    described = await ns.describe_tables(parent.id)
+    assert described.tables == every and not described.errors and not described.unlisted
+    described = await ns.describe_tables([f"{'$'.join(parent.id)}$part_*", ids[2], *parent.tables("none")])
+    assert described.tables == every and list(described.errors) == parent.tables("none")
+    assert not await ns.describe_tables(f"{'$'.join(parent.id)}$other*")
+
+
 async def test_a_stream_gives_each_in_order_with_what_became_of_it(ns: AsyncNamespace, parent: Parent) -> None:
     ids = parent.tables("a", "x", "b", "a")
     for id in ids[::2]:

@@ -28,7 +28,7 @@ from lance_ns_async.fleet.maintenance.plan import (
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.run import Report, Run, failure_row, start
 from lance_ns_async.lifecycle import commits, concurrent_changes
-from lance_ns_async.many import bulk
+from lance_ns_async.many import search
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.operations import maintaining
@@ -343,7 +343,7 @@ class _Maintenance:
         remote = [it.table.id for it in candidates if local_path(it.table.location) is None]
         if not (self.session.backend.capabilities.vends and remote):
             return candidates
-        described = await bulk.describe_tables(self.session, remote, vend_credentials=True)
+        described = await search.describe_tables(self.session, remote, vend_credentials=True)
         for id, error in described.errors.items():
             self.run.finish(failure_row(id, error))
         for candidate in candidates:

@@ -340,3 +340,18 @@ def test_a_row_that_both_searches_find_is_before_those_of_one() -> None:
     assert fused["_rowid"].to_pylist() == [3, 1, 2]
     assert fused["_relevance_score"].to_pylist() == pytest.approx([1 / 63 + 1 / 61, 1 / 61, 1 / 62])
     assert fused["_score"].to_pylist() == [5.0, None, None]
+
+
+async def test_patterns_open_the_tables_with_data(ns: AsyncNamespace) -> None:
+    for name in ("a1", "a2", "b"):
+        await ns.write(["s", name], table([(0, 0)]))
+    await ns.declare_table(["s", "a3"])
+    opened = await ns.open_many(["s.a*", "s.b", "s.a1"])
+    assert {str(id): dataset.count_rows() for id, dataset in opened.tables.items()} == dict.fromkeys(
+        ("s$a1", "s$a2", "s$b"), 1
+    )
+    assert not opened.errors
+    opened = await ns.open_many(["s.a*", "s.a3", "gone.*"])
+    assert list(opened.errors) == [TableId("s.a3")] and list(opened.unlisted) == [NamespaceId("gone")]
+    with pytest.raises(err.TableNotFoundError, match="and 1 more"):
+        opened.raise_for_errors()

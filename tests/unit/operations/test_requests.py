@@ -165,9 +165,14 @@ def test_fields_may_be_passed_by_name(ns: DirNamespace) -> None:
 def test_one_id_is_no_list_of_ids(ns: DirNamespace) -> None:
     one: Any
     for one in ("sales$t", TableId(["sales", "t"])):
-        for use in (ns.describe_tables, ns.open_many, ns.list_many, lambda ids: list(ns.stream_tables(ids))):
+        for use in (ns.list_many, lambda ids: list(ns.stream_tables(ids))):
             with pytest.raises(InvalidInputError, match=r"one id instead of a list of ids; use \['sales\$t'\]"):
                 use(one)
+        assert list(ns.describe_tables(one)) == list(ns.open_many(one)) == [TableId(["sales", "t"])]
+    with pytest.raises(
+        InvalidInputError, match=r"'sales\.\*': a pattern instead of a list of ids; pass it to describe_"
+    ):
+        list(ns.stream_tables("sales.*"))
 
 
 def test_a_result_gives_the_table_of_an_id(ns: DirNamespace) -> None:
