@@ -31,6 +31,7 @@ from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.many.patterns import in_memory
+from lance_ns_async.many.scanning import RowReader
 from lance_ns_async.operations.requests import several
 from lance_ns_async.errors import without_inner_calls
 from collections.abc import Callable, Coroutine, Iterator
@@ -140,6 +141,8 @@ def generate() -> str:
         signature = re.sub(
             r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", "\n".join(head).replace("async def", "def")
         )
+        if "-> RowStream:" in signature:
+            signature, call = signature.replace("RowStream", "RowReader"), call.replace("._call(", "._read(")
         summary = f'        """{(ast.get_docstring(method) or "").splitlines()[0]}"""'
         methods.append("\n".join([signature, summary, f"        {call}", ""]))
     class_docstring = ast.get_docstring(cls) or ""

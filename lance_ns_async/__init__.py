@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lance_ns_async.errors import http_status
     from lance_ns_async.many.changes import Change, ChangeKind
     from lance_ns_async.many.row_results import RankedRows, RowCounts
+    from lance_ns_async.many.scanning import RowReader, RowStream
     from lance_ns_async.model import NamespaceId, Partition, Table, TableId
     from lance_ns_async.operations.partitions import PartitionedDataset
     from lance_ns_async.registry import register
@@ -62,6 +63,8 @@ __all__ = [
     "RankedRows",
     "RestNamespace",
     "RowCounts",
+    "RowReader",
+    "RowStream",
     "Table",
     "TableId",
     "UnityNamespace",
@@ -89,6 +92,8 @@ _HOMES = {
     "PartitionedDataset": "operations.partitions",
     "Policy": "calls.policy",
     "RowCounts": "many.row_results",
+    "RowReader": "many.scanning",
+    "RowStream": "many.scanning",
     "Table": "model",
     "TableId": "model",
     "http_status": "errors",

@@ -19,11 +19,13 @@ from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import short_tracebacks
 from lance_ns_async.facade.callbacks import open_with_callbacks
-from lance_ns_async.many import bulk, opening, search, watching
+from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
+from lance_ns_async.many.scanning import RowStream
+from lance_ns_async.many.schemas import Unify
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
@@ -669,6 +671,66 @@ class AsyncNamespace:
         """
         return bulk.flatten(
             rows.scan_groups(self.session, id, columns=columns, filter=filter, version=version, branch=branch)
+        )
+
+    async def scan_many(
+        self,
+        what: What,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        unify: Unify = "strict",
+        table_column: str | None = "_table",
+        partial: bool = False,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> RowStream:
+        """Reads the rows of many tables as one stream, in bounded memory, each from one version.
+
+        The rows of a table are together, and the tables are in the order of the request; those that a pattern matches
+        come first. While the rows of one table are used, the next tables are read.
+
+        Args:
+            what: See `describe_tables`.
+            columns: The names of the columns; None means all.
+            filter: A condition in Lance's SQL, such as `amount > 1 AND s = 'x'`; None means all rows. It may use
+                columns that are not in `columns`, but not `table_column`.
+            unify: "strict" if the tables must have the same columns. "by_name" to read the columns of all tables: they
+                are null for a table without them, and types are widened where that loses no value, as from int32 to
+                int64. The filter then also sees these nulls and types.
+            table_column: The name of an additional column with the table id, its names joined by `$`; None or "" for
+                no such column.
+            partial: Whether tables that cannot be opened are left out, with their errors in the result; otherwise the
+                first error is raised.
+            max_in_flight: See `describe_tables`; also the number of tables to read at once, up to 16.
+            timeout: Seconds until all tables are open; None means no limit beyond that of each call. Each step of the
+                reading has the time of an operation.
+            progress: See `describe_tables`; counts opened tables.
+
+        Returns:
+            The rows with the requested columns in their order, or all columns in the order of a table with the most
+                common columns, with those of other tables after them, and then `table_column`.
+
+        Raises:
+            InvalidInputError: There is no table, the tables have different columns or types that cannot be unified, the
+                filter is invalid, or another argument is.
+
+        Cost:
+            The calls of `describe_tables` with vended credentials, and one open of each table, before the first row.
+            With `data_operations=remote`, the calls of `scan` for each table.
+        """
+        return await scanning.scan_many(
+            self.session,
+            what,
+            columns=columns,
+            filter=filter,
+            unify=unify,
+            table_column=table_column,
+            partial=partial,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
         )
 
     async def explain_table_query_plan(

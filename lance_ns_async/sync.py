@@ -16,11 +16,13 @@ from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.base import ByProperties, Facade, documented_by
 from lance_ns_async.facade.callbacks import open_with_callbacks
-from lance_ns_async.many import bulk, opening, search, watching
+from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
 from lance_ns_async.many.patterns import What, in_memory
 from lance_ns_async.many.row_results import RankedRows, RowCounts
+from lance_ns_async.many.scanning import RowReader
+from lance_ns_async.many.schemas import Unify
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
@@ -292,6 +294,33 @@ class Namespace(Facade, spec.LanceNamespace):
             lambda session: rows.scan_groups(
                 session, id, columns=columns, filter=filter, version=version, branch=branch
             )
+        )
+
+    def scan_many(
+        self,
+        what: What,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        unify: Unify = "strict",
+        table_column: str | None = "_table",
+        partial: bool = False,
+        max_in_flight: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> RowReader:
+        """Reads the rows of many tables as one stream, in bounded memory, each from one version."""
+        return self._read(
+            scanning.scan_many,
+            in_memory(what),
+            columns=columns,
+            filter=filter,
+            unify=unify,
+            table_column=table_column,
+            partial=partial,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
         )
 
     def explain_table_query_plan(self, request: spec.ExplainTableQueryPlanRequest | FieldsOrId, **fields: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
@@ -22,6 +22,7 @@ from lance_ns_async.engine.describe import ListingPositions
 from lance_ns_async.errors import without_inner_calls
 from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
+from lance_ns_async.many.scanning import RowReader, RowStream
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from lance_ns_async.session import Session, open_catalog
@@ -211,7 +212,7 @@ class Facade:
         except LanceNamespaceError as e:
             raise without_inner_calls(e) from e.__cause__
 
-    def _flatten(self, walk: Callable[[Session], AsyncGenerator[Sequence[T], None]]) -> Iterator[T]:
+    def _flatten(self, walk: Callable[[Session], AsyncGenerator[Sequence[T], None]]) -> Generator[T, None, None]:
         # The session opens with the first item, because a fork may come between the creation and the use of an
         # iterator.
         lease = self._lease()
@@ -223,6 +224,16 @@ class Facade:
             raise without_inner_calls(e) from e.__cause__
         finally:
             lease.loop.finish_soon(groups)
+
+    def _read(
+        self,
+        operation: Callable[Concatenate[Session, P], Coroutine[Any, Any, RowStream]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> RowReader:
+        stream = self._call(operation, *args, **kwargs)
+        batches = self._flatten(lambda _: stream.groups)
+        return RowReader(stream.schema, stream.versions, stream.errors, batches=batches)
 
     def _stream_tables(
         self, ids: Iterable[Iterable[str]], *, max_in_flight: int | None

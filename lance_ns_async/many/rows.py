@@ -110,7 +110,7 @@ async def search_many(
     with session.within(timeout), show_progress(progress, "search tables") as show:
         if asks_for_all and (ranked := await ask_for_all()) is not None:
             return ranked
-        work = _Work(session, selection, max_in_flight, show, include)
+        work = TableWork(session, selection, max_in_flight, show, include)
         searched = await (work.on_ids(ask) if is_remote else work.on_tables(scan))
     # After the end of the operation's time, too: its result is what was found until then.
     with_row_id = bool(query.get("with_row_id"))
@@ -215,12 +215,12 @@ async def count_many(
             return await session.open_and_run(table, lambda dataset: searching.count(dataset, filter))
 
     with session.within(timeout), show_progress(progress, "count rows") as show:
-        work = _Work(session, Selection.read(what), max_in_flight, show)
+        work = TableWork(session, Selection.read(what), max_in_flight, show)
         counts = await (work.on_ids(ask) if session.backend.passes_on("count_table_rows") else work.on_tables(count))
     return RowCounts(counts, work.errors)
 
 
-class _Work:
+class TableWork:
     """Work on each selected table, concurrently; the failure of one does not affect the others."""
 
     def __init__(
@@ -235,7 +235,7 @@ class _Work:
         self._session = session
         self._selection = selection
         self._include = include
-        self._requested = {session.table(id) for id in self._selection.ids}
+        self._requested = dict.fromkeys(session.table(id) for id in self._selection.ids)
         self._workers = session.workers(max_in_flight)
         self._progress = progress
 

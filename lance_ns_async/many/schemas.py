@@ -139,6 +139,25 @@ def common(
     return schema, _condition(parsed_filter, by_schema, unify, table_column, reader)
 
 
+def with_table_column(schema: pa.Schema, table_column: str | None, reader: Reader) -> pa.Schema:
+    """Returns the columns with the one for the id of the table, if there is one.
+
+    Raises:
+        InvalidInputError: The tables have a column of that name, or there would be no column.
+    """
+    if not table_column:
+        if not schema.names:
+            raise InvalidInputError("columns []: must not be empty without a table_column")
+        return schema
+    for name in schema.names:
+        if name == table_column or (reader.ignores_case and name.casefold() == table_column.casefold()):
+            raise InvalidInputError(
+                f"table_column {table_column!r}: the tables have a column {name!r}; "
+                "set another name with table_column=..., or None for no such column"
+            )
+    return schema.append(pa.field(table_column, pa.string()))
+
+
 def differences(
     schemas: Iterable[tuple[TableId, pa.Schema]], columns: Collection[str] | None
 ) -> Mapping[TableId, Difference]:

@@ -31,11 +31,12 @@ class SyncFace:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._namespace, name)
-        if name.startswith(("iter_", "stream_", "scan")) or name == "watch":
+        if name.startswith(("iter_", "stream_")) or name in ("scan", "scan_partitions", "watch"):
             return lambda *args, **kwargs: _iterated(method(*args, **kwargs))
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await anyio.to_thread.run_sync(lambda: method(*args, **kwargs))
+            result = await anyio.to_thread.run_sync(lambda: method(*args, **kwargs))
+            return _iterated(iter(result)) if name == "scan_many" else result
 
         return call
 

@@ -87,6 +87,19 @@ async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, parent: 
     assert counted.counts == dict.fromkeys(tables, 2)
 
 
+async def test_many_tables_are_one_stream(ns: AsyncNamespace, parent: Parent) -> None:
+    for name in ("a", "b"):
+        await ns.write(parent.table(name), ROWS)
+    await ns.declare_table({"id": parent.table("empty")})
+    stream = await ns.scan_many(parent.id, columns=["text"], filter="id > 1")
+    names = [str(id) for id in parent.tables("a", "b")]
+    expected = [{"text": text, "_table": name} for name in names for text in ROWS["text"].to_pylist()[1:]]
+    result = [row async for batch in stream for row in batch.to_pylist()]
+    assert sorted(result, key=lambda row: str(row["_table"])) == expected
+    with pytest.raises(TableNotFoundError):
+        await ns.scan_many(parent.tables("a", "none"))
+
+
 async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, parent: Parent) -> None:
     for rows in (ROWS, ROWS.select(["id"])):
         await ns.create_table(CreateTableRequest(id=parent.table("t")), stream(rows))

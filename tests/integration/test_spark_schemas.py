@@ -41,7 +41,8 @@ def locate(**schemas: dict[str, pa.DataType]) -> Locations:
 
 
 def read(locations: Locations, columns: list[str] | None = None, **options: Any) -> tuple[StructType, Condition | None]:
-    return common_columns(locations.values(), columns, **{"table_column": "_table", **options})
+    schema, condition = common_columns(locations.values(), columns, **{"table_column": "_table", **options})
+    return StructType([it for it in schema if it.name != "_table"]), condition
 
 
 ONE = locate(t={"id": pa.int64(), "s": pa.string(), "at": pa.timestamp("us"), "Big": pa.float64(), "u": pa.uint32()})

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.facade.background_loop import BackgroundLoop
-from lance_ns_async.many.schemas import Reader, common
+from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.reading import Entry, Plan, plans_reader
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
@@ -57,8 +57,7 @@ def build_dataframe(
     check_session(spark)
     check_partitions(partitions)
     tables = pin(locations)
-    shared, condition = common_columns(tables, columns, filter=filter, unify=unify, table_column=table_column or None)
-    schema = _with_table_column(shared, table_column)
+    schema, condition = common_columns(tables, columns, filter=filter, unify=unify, table_column=table_column)
     warn_of_expiry(tables, stacklevel=3)
     plan = Plan(
         [_entry(location) for location in tables], partitions or default_tasks(spark), table_column or None, condition
@@ -77,7 +76,7 @@ def common_columns(
     unify: Unify = "strict",
     table_column: str | None = None,
 ) -> tuple[StructType, Condition | None]:
-    """Returns the columns to read from pinned tables, and the checked filter; see `Locations.dataframe`."""
+    """Returns the columns of the DataFrame of pinned tables, and the checked filter; see `Locations.dataframe`."""
     from lance_ns_async.spark.types import spark_type, struct_type
 
     reader = Reader(
@@ -88,9 +87,9 @@ def common_columns(
         ignores_case=True,
     )
     schema, condition = common(
-        schemas_of(locations), columns, reader, filter=filter, unify=unify, table_column=table_column
+        schemas_of(locations), columns, reader, filter=filter, unify=unify, table_column=table_column or None
     )
-    return struct_type(schema), condition
+    return struct_type(with_table_column(schema, table_column, reader)), condition
 
 
 def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
@@ -175,21 +174,6 @@ def schemas_of(locations: Iterable[Location]) -> Iterator[tuple[TableId, pa.Sche
     for location in locations:
         assert location.schema is not None
         yield location.id, location.schema
-
-
-def _with_table_column(schema: StructType, table_column: str | None) -> StructType:
-    if not table_column:
-        if not schema.fields:
-            raise InvalidInputError("columns []: must not be empty without a table_column")
-        return schema
-    # Spark ignores the case of column names.
-    clash = [name for name in schema.names if name.casefold() == table_column.casefold()]
-    if clash:
-        raise InvalidInputError(
-            f"table_column {table_column!r}: the tables have a column {clash[0]!r}; "
-            "set another name with table_column=..., or None for no such column"
-        )
-    return schema.add(table_column, "string", nullable=True)
 
 
 def _entry(location: Location) -> Entry:

@@ -20,6 +20,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Servi
 import lance_ns_async
 from lance_ns_async import AsyncNamespace, Call, DirNamespace, IcebergNamespace, Namespace, NamespaceId, Policy
 from lance_ns_async.facade.base import Facade
+from lance_ns_async.many.scanning import RowReader
 from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
@@ -49,7 +50,9 @@ def test_a_method_has_the_signature_and_the_docstring_of_the_async_one(name: str
     ]
     # Lance is not imported before it is used.
     hints, expected_hints = (get_type_hints(it, localns={"LanceDataset": lance.LanceDataset}) for it in (ours, theirs))
-    if name.startswith(("iter_", "stream_", "scan")) or name == "watch":
+    if name == "scan_many":
+        expected_hints["return"] = RowReader
+    elif name.startswith(("iter_", "stream_", "scan")) or name == "watch":
         item, _ = get_args(expected_hints["return"])
         expected_hints["return"] = GenericAlias(Iterator, (item,))
     elif name == "connect":

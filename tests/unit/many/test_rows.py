@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +39,6 @@ def table(vectors: Sequence[Vector | None], **columns: Sequence[Any]) -> pa.Tabl
 
 def distance(one: Vector, other: Vector) -> float:
     return float(sum((a - b) ** 2 for a, b in zip(one, other, strict=True)))
-
-
-@pytest.fixture
-async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as opened:
-        await opened.create_namespace(["s"])
-        yield opened
-
-
-@pytest.fixture(params=["local", "remote"])
-async def reader(request: pytest.FixtureRequest, ns: AsyncNamespace, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    """Provides the same catalog, read here and by a server."""
-    if request.param == "local":
-        yield ns
-        return
-    with served("dir", {"root": str(tmp_path / "lake")}) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        properties = {"uri": gateway.url, "data_operations": "remote", **headers}
-        async with AsyncNamespace.connect("rest", properties) as remote:
-            yield remote
 
 
 small = st.integers(-3, 3)
