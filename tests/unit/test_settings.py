@@ -149,14 +149,6 @@ def test_storage_properties_are_handed_on_as_they_are(options: dict[str, str]) -
         assert settings.storage_options() == (options or None)
 
 
-def test_headers_are_gathered() -> None:
-    settings = parsed({"header.X-Tenant": "a", "iceberg.header.X_Trace.Id": "b"})
-    assert {name: value.get_secret_value() for name, value in settings.header.items()} == {
-        "X-Tenant": "a",
-        "X_Trace.Id": "b",
-    }
-
-
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
@@ -270,12 +262,6 @@ def test_errors_of_properties_contain_no_values(properties: dict[str, str]) -> N
         assert not isinstance(error, ValidationError)
         assert SECRET not in str(error) and SECRET not in repr(error)
         error = error.__cause__ or error.__context__
-
-
-def test_settings_cannot_change() -> None:
-    settings = parsed({})
-    with pytest.raises(ValidationError):
-        settings.max_retries = 5  # type: ignore[misc]
 
 
 def test_http_settings_tell_the_catalog_by_its_endpoint() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -27,6 +25,7 @@ from lance_ns_async.calls.metrics import BOUNDS
 from lance_ns_async.gateway import serving
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import send_request
+from tests.unit.test_api import printed
 
 pytestmark = pytest.mark.floors
 SECRET = "hush-hush-4711"
@@ -309,13 +308,6 @@ async def test_the_state_of_the_circuit_is_seen(server: FakeIceberg, watcher: Wa
                     await ns.describe_table(TABLE)
             assert watcher.value("lance_ns.circuit.open") == 1
     assert len(watcher.spans()) < 20
-
-
-def printed(script: str) -> str:
-    """Returns the output of a script in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
-    assert not done.stderr
-    return done.stdout.strip()
 
 
 def test_the_global_providers_may_be_set_later(server: FakeIceberg) -> None:

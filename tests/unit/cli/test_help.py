@@ -84,11 +84,6 @@ def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
     assert missing.code == Code.FAILURE and "sales$none" in missing.err
 
 
-def test_debug_shows_one_traceback() -> None:
-    run = run_process("ls", "--debug", "-i", "iceberg", "-p", "endpoint=http://127.0.0.1:1", "-p", "max_retries=0")
-    assert run.returncode == Code.UNAVAILABLE and run.stderr.count("Traceback") == 1
-
-
 COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
     *((["ls", "-i", "h"], ["hive2", "hive3"]), (["ls", "-P", ""], ["lake"]), (["describe", "s"], ["sales", "stock"])),
     (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),

@@ -155,13 +155,6 @@ def test_unservable_catalogs_are_reported(
     assert done.code == Code.USAGE and message in done.err and done.out == ""
 
 
-def test_a_port_that_is_taken_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = Run("serve", "--port", str(port))
-        assert done.code == Code.USAGE and f"127.0.0.1, port {port}" in done.err
-
-
 def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp_path: Path) -> None:
     """Waiting connections would be accepted for ever, and each attempt would be logged."""
     with serve("--impl", "dir", "-p", f"root={tmp_path}") as (server, url):

@@ -14,7 +14,7 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest, Deregis
 
 from lance_ns_async import Namespace
 from lance_ns_async.cli.errors import Code, Misuse
-from lance_ns_async.cli.whole_catalogs import choose_target, parse_rules
+from lance_ns_async.cli.whole_catalogs import choose_target
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.commands import Run
 from tests.support.lake import make_table
@@ -120,15 +120,6 @@ def test_bad_arguments_are_reported(root: Path, iceberg: FakeIceberg, arguments:
     assert run.code == Code.USAGE and problem in run.err and not iceberg.requests
 
 
-def test_a_journal_of_another_run_is_a_usage_error(root: Path, iceberg: FakeIceberg, tmp_path: Path) -> None:
-    journal = ("--journal", str(tmp_path / "journal"))
-    iceberg.fail(403, match="POST .*/tables", times=1)
-    assert Run("copy", "sales.**", *between(root, iceberg), *journal).code == Code.FAILURE
-    iceberg.clear()
-    run = Run("copy", "stock.**", *between(root, iceberg), *journal)
-    assert run.code == Code.USAGE and "belongs to another run (what is" in run.err and not iceberg.requests
-
-
 def test_catalogs_that_fail_have_exit_codes(root: Path, iceberg: FakeIceberg) -> None:
     iceberg.fail(403, match="/namespaces/sales", times=None)
     assert Run("copy", *between(root, iceberg)).code == Code.NO_ACCESS
@@ -142,11 +133,6 @@ def test_settings_of_the_source_do_not_reach_the_target() -> None:
     assert (catalog.impl, catalog.properties) == ("dir", {"root": "/r"})
     with pytest.raises(Misuse, match="no catalog to copy to"):
         choose_target(None, None, None, None, environment)
-
-
-def test_rules() -> None:
-    assert parse_rules([]) is None
-    assert parse_rules(["lake", "hive=old", "tmp="]) == {"": "lake", "hive": "old", "tmp": ""}
 
 
 pytestmark = pytest.mark.floors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import pickle
 import subprocess
 import sys
@@ -14,11 +13,11 @@ from typing import Any, get_args, get_type_hints
 import lance
 import lance_namespace
 import pytest
-from lance_namespace import DescribeTableRequest, LanceNamespace, ListTablesRequest
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError, TableNotFoundError
+from lance_namespace import DescribeTableRequest, LanceNamespace
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 import lance_ns_async
-from lance_ns_async import AsyncNamespace, Call, DirNamespace, IcebergNamespace, Namespace, NamespaceId, Policy
+from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, Namespace, Policy
 from lance_ns_async.facade.base import Facade
 from lance_ns_async.registry import CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
@@ -83,13 +82,6 @@ def test_lance_connects_by_path(server: FakeIceberg, path: str) -> None:
     assert isinstance(ns, IcebergNamespace)
     with ns:
         assert ns.describe_table(TABLE).location == "s3://bucket/db/t.lance"
-
-
-def test_lance_connects_to_a_directory(tmp_path: os.PathLike[str]) -> None:
-    ns = lance_namespace.connect("lance_ns_async.DirNamespace", {"root": str(tmp_path)})
-    assert isinstance(ns, DirNamespace)
-    with ns:
-        assert ns.list_tables(ListTablesRequest(id=[])).tables == []
 
 
 @pytest.mark.parametrize(
@@ -198,13 +190,6 @@ def test_a_policy_takes_the_place_of_the_properties(server: FakeIceberg) -> None
         with ns.observe(calls.append), pytest.raises(LanceNamespaceError):
             ns.describe_table(TABLE)
     assert len(calls) == 2
-
-
-@pytest.mark.parametrize("operation", ["describe_table", "table_exists"])
-def test_errors_are_those_of_the_spec_with_the_words_lance_looks_for(ns: IcebergNamespace, operation: str) -> None:
-    with pytest.raises(TableNotFoundError, match=r"^Table not found: db\$gone "):
-        getattr(ns, operation)({"id": ["db", "gone"]})
-    assert not ns.exists(["db", "gone"]) and not ns.exists(NamespaceId(["gone"]))
 
 
 def run(script: str, *arguments: str, stdin: bytes = b"") -> tuple[str, str]:

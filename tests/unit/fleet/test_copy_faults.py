@@ -217,25 +217,6 @@ async def test_a_foreign_journal_is_refused(
     assert table_counts(report) == {"created": 2} and report.resumed == 1
 
 
-async def test_a_journal_that_is_no_journal_is_refused_before_any_call(pair: Pair, tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("not a database, and longer than the header of one " * 10)
-    with pytest.raises(InvalidInputError, match="use another file"):
-        await copy(pair.source, pair.target, journal=file)
-    assert file.read_text().startswith("not a database")
-    assert not pair.source_server.requests and not pair.target_server.requests
-
-
-async def test_names_that_differ_in_case_only_are_refused_by_a_target_that_folds(pair: Pair, tmp_path: Path) -> None:
-    pair.add_other_table("orders", "Orders", "returns")
-    with FakeUnity() as server:
-        properties = {"endpoint": server.endpoint, "catalog": "main", "root": "file:///data"}
-        async with AsyncNamespace.connect("unity", properties) as unity:
-            report = await copy(pair.source, unity, to="main", rename="lower")
-        assert table_counts(report) == {"refused": 2, "not tried": 1}
-        assert {it.method for it in server.requests} <= {"GET"}
-
-
 async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
     pair.add_other_table(*(f"t{number:03}" for number in range(200)))
     await copy(pair.source, pair.target, "sales.t000")
@@ -244,16 +225,6 @@ async def test_after_a_401_the_rest_fails_without_a_call(pair: Pair) -> None:
     report = await copy(pair.source, pair.target, "sales.t1*")
     assert table_counts(report) == {"denied": 100} and "not authenticated" in str(report.problems)
     assert len(pair.changes()) < 70
-
-
-async def test_a_target_that_throttles_gets_all_tables(pair: Pair) -> None:
-    names = {f"t{number:03}" for number in range(100)}
-    pair.add_other_table(*names)
-    pair.target_server.limit_rate(400, burst=10)
-    properties = {"endpoint": pair.target_server.endpoint}
-    async with AsyncNamespace.connect("iceberg", properties, policy=Policy(max_retries=20)) as patient:
-        report = await copy(pair.source, patient)
-    assert table_counts(report) == {"created": 100} and await pair.names() == names
 
 
 async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:

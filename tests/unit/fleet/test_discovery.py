@@ -97,14 +97,6 @@ async def test_a_half_deleted_table_in_a_bucket_is_not_registered() -> None:
             assert report.counts == {"registered": 1, "half-deleted": 1}, report
 
 
-async def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
-    make_table(tmp_path, "a/t.lance")
-    async with connect(tmp_path) as namespace:
-        report = await discover(namespace, str(tmp_path), into=["n"], dry_run=True)
-        assert ids(report, "registered") == ["n$a$t"] and report.dry_run
-        assert await registered(namespace, []) == {}
-
-
 async def test_other_registrations_are_reported(tmp_path: Path) -> None:
     for path in ("a", "b", "c"):
         make_table(tmp_path, f"{path}.lance")
@@ -245,24 +237,6 @@ async def test_listings_stay_within_the_bound(tmp_path: Path) -> None:
     counters = report.counters
     assert counters["tables"] == 600 and counters["folders"] == 408
     assert counters["listings"] <= 1.1 * (counters["tables"] + counters["folders"])
-
-
-def test_sync_namespaces_have_it(tmp_path: Path) -> None:
-    make_table(tmp_path, "a/t.lance")
-    with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        assert sync.discover(namespace, str(tmp_path), into=["n"]).counts == {"registered": 1}
-        assert namespace.exists(TableId(["n", "a", "t"]))
-
-
-async def test_an_iceberg_catalog_gets_the_tables(tmp_path: Path) -> None:
-    for n in range(30):
-        make_table(tmp_path, f"s{n % 3}/t{n}.lance")
-    with FakeIceberg() as server:
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.url}) as namespace:
-            report = await discover(namespace, str(tmp_path), into=["lake"])
-            assert report.counts == {"registered": 30}, report
-            assert len(await registered(namespace, ["lake"])) == 30
-            assert (await discover(namespace, str(tmp_path), into=["lake"])).counts == {"present": 30}
 
 
 KILLED = """
@@ -432,10 +406,6 @@ def test_a_type_that_arrow_does_not_have_is_an_error(type_: str) -> None:
         Conditions(columns=[f"id:{type_}"])
     for valid in ("float16", "string_view", "list<item: int64>", "timestamp[us]", "vector[8]"):
         Conditions(columns=[f"id:{valid}"])
-
-
-def test_a_report_without_rows_says_so(namespace: Namespace) -> None:
-    assert sync.find(namespace, "**", Conditions(min_rows=10**9)).line().startswith("find: no matches in ")
 
 
 def test_results_are_sorted_limited_and_chosen_by_functions(namespace: Namespace) -> None:

@@ -34,9 +34,6 @@ FIRST, LATEST = "_versions/18446744073709551614", "_versions/1844674407370955161
 STARTED_WITHIN = 60.0
 """Seconds for a process to start and to reach its hold."""
 
-AGES = 1000.0
-"""Seconds; no operation takes as long."""
-
 
 def drop(_: Connection, properties: Mapping[str, str]) -> None:
     """Drops the table T, in a process of its own."""

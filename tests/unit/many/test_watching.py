@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
-from lance_ns_async import AsyncNamespace, Change, ChangeKind, Namespace, TableId
+from lance_ns_async import AsyncNamespace, Change, ChangeKind, TableId
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.many.changes import CatalogState, SeenTable
 from lance_ns_async.many.watching import Watch
@@ -297,15 +297,6 @@ async def test_a_watch_goes_on_until_it_is_left(tmp_path: Path) -> None:
             for name in ("a", "b"):
                 await ns.declare_table([name])
         assert sorted(seen) == ["created a", "created b", "dropped a", "dropped b"]
-
-
-def test_the_sync_namespace_watches_too(tmp_path: Path) -> None:
-    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        ns.declare_table(["a"])
-        changes = ns.watch("**", existing=True, every=0.001)
-        assert [next(changes).id] == [TableId("a")]
-        ns.declare_table(["b"])
-        assert next(changes).id == TableId("b")
 
 
 async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:

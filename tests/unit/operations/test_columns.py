@@ -9,8 +9,6 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
-    AlterTableAddColumnsRequest,
-    AlterTableAlterColumnsRequest,
     AlterTableDropColumnsRequest,
     CreateTableBranchRequest,
     CreateTableIndexRequest,
@@ -18,7 +16,6 @@ from lance_namespace import (
     GetTableStatsRequest,
     ListTableIndicesRequest,
     RestoreTableRequest,
-    UpdateFieldMetadataRequest,
     UpdateTableSchemaMetadataRequest,
 )
 
@@ -27,22 +24,16 @@ from tests.support.lake import ID, ROWS, Lake
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
 
 
-def adding(*columns: dict[str, Any]) -> AlterTableAddColumnsRequest:
-    request = AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": list(columns)})
-    assert isinstance(request, AlterTableAddColumnsRequest)
-    return request
+def adding(*columns: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "new_columns": list(columns), **fields}
 
 
-def altering(*changes: dict[str, Any]) -> AlterTableAlterColumnsRequest:
-    request = AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": list(changes)})
-    assert isinstance(request, AlterTableAlterColumnsRequest)
-    return request
+def altering(*changes: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "alterations": list(changes), **fields}
 
 
-def annotating(*updates: dict[str, Any]) -> UpdateFieldMetadataRequest:
-    request = UpdateFieldMetadataRequest.from_dict({"id": ID, "updates": list(updates)})
-    assert isinstance(request, UpdateFieldMetadataRequest)
-    return request
+def annotating(*updates: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "updates": list(updates), **fields}
 
 
 async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
@@ -64,11 +55,8 @@ async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
 
 
 def pairs(word: str) -> dict[str, Any]:
-    return {
-        "type": "fixed_size_list",
-        "fields": [{"name": "item", "nullable": True, "type": {"type": word}}],
-        "length": 2,
-    }
+    fields = [{"name": "item", "nullable": True, "type": {"type": word}}]
+    return {"type": "fixed_size_list", "fields": fields, "length": 2}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +163,7 @@ async def test_fields_are_annotated(here: Lake) -> None:
 
 async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
     one = {"path": "id", "metadata": {"a": "1"}}
-    refused: Sequence[tuple[UpdateFieldMetadataRequest, type[err.LanceNamespaceError], str]] = [
+    refused: Sequence[tuple[dict[str, Any], type[err.LanceNamespaceError], str]] = [
         (annotating(), err.InvalidInputError, "^updates: must not be empty"),
         (annotating(one, one), err.InvalidInputError, "^updates: id: duplicate field"),
         (
@@ -194,13 +182,13 @@ async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
 async def test_a_branch_is_kept_up_by_itself(here: Lake) -> None:
     ns, on = here.ns, {"id": ID, "branch": "dev"}
     await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await ns.alter_table_add_columns(adding({"name": "q", "expression": "1"}).model_copy(update={"branch": "dev"}))
-    await ns.alter_table_alter_columns(altering({"path": "q", "rename": "r"}).model_copy(update={"branch": "dev"}))
+    await ns.alter_table_add_columns(adding({"name": "q", "expression": "1"}, branch="dev"))
+    await ns.alter_table_alter_columns(altering({"path": "q", "rename": "r"}, branch="dev"))
     await ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="id", index_type="BTREE", branch="dev"))
     assert (await ns.get_table_stats(GetTableStatsRequest(**on))).num_indices == 1
     assert [it.index_name for it in (await ns.list_table_indices(ListTableIndicesRequest(**on))).indexes] == ["id_idx"]
     await ns.update_table_schema_metadata(UpdateTableSchemaMetadataRequest(**on, metadata={"a": "b"}))
-    await ns.update_field_metadata(annotating({"path": "id", "metadata": {}}).model_copy(update={"branch": "dev"}))
+    await ns.update_field_metadata(annotating({"path": "id", "metadata": {}}, branch="dev"))
     await ns.drop_table_index(DropTableIndexRequest(**on, index_name="id_idx"))
     await ns.alter_table_drop_columns(AlterTableDropColumnsRequest(**on, columns=["r"]))
     await ns.restore_table(RestoreTableRequest(**on, version=2))

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.operations.partition_pruning import check_condition, may_match, must_match
+from lance_ns_async.operations.partition_pruning import may_match, must_match
 from lance_ns_async.operations.partition_values import divide
 from lance_ns_async.spec.partitions import Partitioning, new_spec, with_field_ids
 
@@ -232,9 +231,3 @@ def test_a_bucket_is_found_by_its_value_alone() -> None:
 )
 def test_partitions_of_which_all_rows_match(by: list[Any], where: str, expected: list[Any]) -> None:
     assert kept(by, where, must_match) == expected
-
-
-@pytest.mark.parametrize("where", ["none = 1", "n = 'x'", "n =", "n = 1; n = 2"])
-def test_an_invalid_condition_is_refused(where: str) -> None:
-    with pytest.raises(InvalidInputError, match="where "):
-        check_condition(where, SCHEMA)

@@ -21,7 +21,6 @@ from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import AsyncNamespace, Namespace, Partition
 from tests.contract.conftest import SyncFace
-from tests.fakes.iceberg import FakeIceberg
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("event_date", pa.date32()), pa.field("country", pa.string())]
@@ -408,15 +407,6 @@ async def test_an_invalid_condition_is_refused(ns: AsyncNamespace) -> None:
     for where in ("none = 1", "country = 1", "country =", "country = 'a'; true", 5):
         with pytest.raises(err.InvalidInputError, match="where "):
             await ns.list_partitions(where)  # type: ignore[arg-type]
-
-
-async def test_other_catalogs_have_no_partitions() -> None:
-    with FakeIceberg() as server:
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
-            calls = ns.list_partitions(), ns.partition_by(["a"]), ns.write_partitions(EVENTS), ns.open_partitions()
-            for work in calls:
-                with pytest.raises(err.UnsupportedOperationError, match="only a directory catalog has partitions"):
-                    await work
 
 
 async def test_a_location_outside_of_the_root_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,13 +60,6 @@ def test_a_table_that_was_not_opened_has_the_version_its_catalog_tells() -> None
     assert (at.version, at.rows, at.fragments, at.schema, at.expires_at) == (9, None, None, None, None)
 
 
-@pytest.mark.parametrize("expiry", ["soon", "", "-5", "1e9"])
-def test_an_expiry_that_is_no_number_is_none(expiry: str) -> None:
-    assert (
-        Location.of(Table(TableId(["t"]), "/t", storage_options={"expires_at_millis": expiry}), None).expires_at is None
-    )
-
-
 def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
     ids = [TableId(["db", "a"]), TableId(["db", "b.v2"]), TableId(["other", "a"])]
     assert list(locations) == ids and len(locations) == 3
@@ -93,16 +86,6 @@ def test_what_can_be_no_id_is_not_among_them(locations: Locations, key: Any) -> 
     assert key not in locations and locations.get(key) is None
     with pytest.raises(KeyError):
         locations[key]
-
-
-def test_they_cannot_be_changed(locations: Locations) -> None:
-    with pytest.raises(FrozenInstanceError):
-        locations.report = PrefetchReport(0)  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        locations[TableId(["db", "a"])] = location("db", "a")  # type: ignore[index]
-    with pytest.raises(FrozenInstanceError):
-        locations["db.a"].version = 4  # type: ignore[misc]
-    assert len({locations["db.a"], location("db", "a")}) == 1
 
 
 def test_some_are_selected_in_the_words_of_prefetch(locations: Locations) -> None:

@@ -252,11 +252,3 @@ def test_what_is_used_is_not_what_is_forgotten() -> None:
     assert memory.get(a.id) is not None
     memory.learn(c)
     assert [memory.get(table.id) is not None for table in (a, b, c)] == [True, False, True]
-
-
-def test_a_resolver_of_its_own_namespace_is_bounded_too(server: RenewingPolaris) -> None:
-    with LocationResolver.connect("polaris", server.properties, remembers=2) as small:
-        small.prefetch(TABLES, pin_versions=False)
-        again = small.prefetch(TABLES[1:], pin_versions=False)
-        assert (again.report.calls, again.report.remembered) == (0, 2)
-        assert small.prefetch(TABLES, pin_versions=False).report.calls == 1
