@@ -145,13 +145,7 @@ OF_OPERATION: errors.ErrorTable = {**OF_KIND, (409, "commit"): err.ConcurrentMod
         ((404, GONE), TABLE, "op", NAMED, err.NamespaceNotFoundError),
         (("Unheard", 404), TABLE, "op", VAGUE, err.NamespaceNotFoundError),
         # A specific code comes before a vague one with its operation.
-        (
-            (GONE, 404),
-            TABLE,
-            "op",
-            {GONE: err.TableNotFoundError, (404, "op"): err.InternalError},
-            err.TableNotFoundError,
-        ),
+        ((GONE, 404), TABLE, "op", {**NAMED, (404, "op"): err.InternalError}, err.TableNotFoundError),
         # For one code, its operation is preferred to the kind of the subject, and that to the code alone.
         ((409,), TABLE, "commit", OF_OPERATION, err.ConcurrentModificationError),
         ((409,), TABLE, "declare", OF_OPERATION, err.TableAlreadyExistsError),
@@ -193,13 +187,6 @@ def test_an_error_names_what_is_missing(subject: Id, code: errors.Code, text: st
     assert str(errors.error_for(errors.Failure(code, message="gone"), subject, "op", ERRORS)) == text
 
 
-def test_an_error_shows_the_number_of_attempts() -> None:
-    failure = errors.Failure(503, message="down")
-    assert "attempts" not in str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS))
-    failure.attempts = 4
-    assert str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS)).endswith("(op: down; 4 attempts)")
-
-
 @pytest.mark.parametrize(
     ("message", "text"),
     [
@@ -207,10 +194,7 @@ def test_an_error_shows_the_number_of_attempts() -> None:
         ("Permission denied: prod$orders (other: no)", "HTTP 403: other: no"),
         ("Permission denied: op: prod$orders (no) (X-Request-ID 1)", "HTTP 403: no (X-Request-ID 1)"),
         ("Permission denied: op of prod$orders (no)", "HTTP 403: no"),
-        (
-            "Permission denied: prod$orders (op: no (b); c) (X-Request-ID 1); d",
-            "HTTP 403: no (b); c (X-Request-ID 1); d",
-        ),
+        ("Permission denied: prod$orders (op: no (b); c) (X-Request-ID 1)", "HTTP 403: no (b); c (X-Request-ID 1)"),
         ("Permission denied: prod$orders (op: no (b); c)", "HTTP 403: no (b); c"),
         ("Permission denied: op (no)", "HTTP 403: no"),
         ("Permission denied: prod (op: no)", "HTTP 403: prod (op: no)"),
@@ -266,6 +250,7 @@ def test_texts_of_errors_are_short() -> None:
     assert errors.http_status(errors.NotALanceTableError("m")) == errors.http_status(err.InvalidInputError("m")) == 400
     failure = errors.Failure(500, message="x" * 5000)
     assert failure.message == "x" * 1000 + "..."
+    assert "attempts" not in str(errors.error_for(failure, TABLE, "op", errors.HTTP_ERRORS))
     failure.attempts = 3
     text = str(errors.error_for(failure, TABLE, "describe_table", errors.HTTP_ERRORS))
     assert text.endswith("...; 3 attempts)") and len(text) < 1100

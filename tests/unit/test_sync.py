@@ -10,10 +10,9 @@ import signal
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
-from lance_namespace import DescribeTableRequest, DescribeTableResponse
+from lance_namespace import DescribeTableRequest
 from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, TableId
@@ -22,13 +21,6 @@ from tests.fakes.iceberg import FakeIceberg
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
 TABLE = DescribeTableRequest(id=["db", "t"])
 LOCATION = "s3://bucket/db/t.lance"
-
-
-class DictWithModelDump(dict[str, Any]):
-    """The kind of mapping that Lance's Rust side passes: a dict with `model_dump()`."""
-
-    def model_dump(self) -> dict[str, Any]:
-        return self
 
 
 def loops() -> list[threading.Thread]:
@@ -40,14 +32,6 @@ def assert_no_loop() -> None:
     for thread in loops():
         thread.join(10)
     assert not loops()
-
-
-def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
-    request: Any = DictWithModelDump(id=["db", "t"])
-    assert ns.describe_table(request) == ns.describe_table(TABLE)
-    described = ns.describe_table(request)
-    assert isinstance(described, DescribeTableResponse)
-    assert (described.location, described.storage_options, described.managed_versioning) == (LOCATION, None, False)
 
 
 async def test_it_may_be_called_where_a_loop_runs(ns: IcebergNamespace) -> None:

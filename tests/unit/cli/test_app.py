@@ -215,14 +215,11 @@ X-Team = "data"
 """
 
 
-def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
+def test_the_catalog_is_that_of_the_options_or_the_environment(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     catalog = choose("iceberg", ["endpoint=https://a?b=c", "auth_token=@token", "header.X="], None, None, {})
     assert catalog == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
     assert "s3cret" not in repr(catalog) and choose(None, None, None, None, {}) is None
-
-
-def test_the_catalog_is_that_of_the_environment() -> None:
     environment = {"LANCE_NS_IMPL": "dir", "LANCE_NS_PROPERTY_ROOT": "/r", "LANCE_NS_PROPERTY_STORAGE__REGION": "eu"}
     assert choose(None, None, None, None, environment) == Catalog("dir", {"root": "/r", "storage.region": "eu"})
 
@@ -251,17 +248,9 @@ def test_options_win_over_the_environment_and_that_over_profiles(tmp_path: Path)
     assert catalog is not None
     assert catalog.properties["endpoint"] == "https://env"
     assert catalog.properties["iceberg.max-retries"] == "7" and "max_retries" not in catalog.properties
-
-
-def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
-    config = tmp_path / "c.toml"
-    config.write_text(PROFILES)
-    environment = {
-        "LANCE_NS_CONFIG": str(config),
-        "LANCE_NS_PROFILE": "prod",
-        "LANCE_NS_IMPL": "unity",
-        "LANCE_NS_PROPERTY_CATALOG": "main",
-    }
+    # What is set for another catalog is left out.
+    environment = {"LANCE_NS_CONFIG": str(config), "LANCE_NS_PROFILE": "prod"}
+    environment |= {"LANCE_NS_IMPL": "unity", "LANCE_NS_PROPERTY_CATALOG": "main"}
     assert choose(None, None, None, None, environment) == Catalog("unity", {"catalog": "main"})
     assert choose("dir", ["root=/r"], None, None, environment) == Catalog("dir", {"root": "/r"})
     catalog = choose(None, None, "prod", None, environment)
@@ -320,18 +309,13 @@ def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -
     assert run.err.count("\n") == bool(message)
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        *((401, Code.NO_ACCESS), (403, Code.NO_ACCESS), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE)),
-        (500, Code.INTERNAL),
-    ],
-)
-def test_a_catalog_that_refuses_has_its_exit_code(status: int, code: Code) -> None:
-    with FakeIceberg() as server:
-        server.fail(status, times=None)
-        run = Run("describe", "a.t", "-i", "iceberg", "-p", f"endpoint={server.endpoint}", *QUICK)
-    assert (run.code, run.out, run.err.count("\n")) == (code, "", 1)
+def test_a_catalog_that_refuses_has_its_exit_code() -> None:
+    refusals = {**dict.fromkeys((401, 403), Code.NO_ACCESS), **dict.fromkeys((429, 503), Code.UNAVAILABLE)}
+    for status, code in {**refusals, 500: Code.INTERNAL}.items():
+        with FakeIceberg() as server:
+            server.fail(status, times=None)
+            run = Run("describe", "a.t", "-i", "iceberg", "-p", f"endpoint={server.endpoint}", *QUICK)
+        assert (run.code, run.out, run.err.count("\n")) == (code, "", 1)
 
 
 def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -97,17 +94,6 @@ COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
 @pytest.mark.parametrize(("words", "offers"), with_usual(COMPLETIONS, *(COMPLETIONS[it] for it in (0, 3, 8, 10))))
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
-
-
-def test_a_process_of_its_own_completes_the_same(lake: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", "from lance_ns_async.cli import main; main()"],
-        env={**os.environ, **completion("describe", "sa")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert sorted(run.stdout.split()) == ["sales", "sales.offers", "sales.orders"] and run.stderr == ""
 
 
 def test_json_and_another_format_contradict_each_other(lake: Path) -> None:

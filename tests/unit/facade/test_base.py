@@ -84,26 +84,13 @@ def test_lance_connects_by_path(server: FakeIceberg, path: str) -> None:
         assert ns.describe_table(TABLE).location == "s3://bucket/db/t.lance"
 
 
-@pytest.mark.parametrize(
-    ("path", "properties", "message"),
-    [
-        (
-            "lance_ns_async.DirNamespace",
-            {"rot": "/data"},
-            "dir properties: rot: unknown, did you mean root?; root: Field",
-        ),
-        ("lance_ns_async.IcebergNamespace", {"endpoint": "nowhere"}, "iceberg properties: endpoint: not a URL"),
-        (
-            "lance_ns_async.IcebergNamespace",
-            {"endpoint": "http://h", "max_retries": SECRET},
-            "max_retries: Input should",
-        ),
-    ],
-)
-def test_lance_names_what_is_wrong_with_properties(path: str, properties: dict[str, str], message: str) -> None:
+def test_lance_names_what_is_wrong_with_properties() -> None:
+    properties = {"rot": "/data", "endpoint": "nowhere", "max_retries": SECRET}
     with pytest.raises(ValueError, match="Failed to construct namespace impl") as raised:
-        lance_namespace.connect(path, properties)
-    assert message in str(raised.value) and SECRET not in str(raised.value)
+        lance_namespace.connect("lance_ns_async.IcebergNamespace", properties)
+    for part in ("iceberg properties: rot: unknown", "endpoint: not a URL", "max_retries: Input should"):
+        assert part in str(raised.value)
+    assert SECRET not in str(raised.value)
 
 
 def test_an_unknown_backend_is_named_with_the_nearest() -> None:
@@ -129,9 +116,8 @@ def test_what_goes_by_another_name_elsewhere_is_named_as_here(alias: str, meant:
 @pytest.mark.parametrize("connect", [Namespace.connect, AsyncNamespace.connect])
 @pytest.mark.parametrize("properties", [SECRET, None, [("root", SECRET)]])
 def test_properties_are_a_dict(connect: Any, properties: Any) -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"^properties: they are a dict, for example \{'root': 'lake'\}"
-    ) as raised:
+    message = r"^properties: they are a dict, for example \{'root': 'lake'\}"
+    with pytest.raises(InvalidInputError, match=message) as raised:
         connect("dir", properties)
     assert SECRET not in str(raised.value)
 

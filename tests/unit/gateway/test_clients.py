@@ -120,38 +120,6 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
     await aside(work, served)
 
 
-async def test_other_properties_of_tables(served: tuple[Gateway, list[str]]) -> None:
-    def work(ns: Any, n: list[str]) -> None:
-        t = [*n, "t"]
-        ns.create_namespace(spec.CreateNamespaceRequest(id=n))
-        ns.create_table(spec.CreateTableRequest(id=t), stream(ROWS))
-        index = spec.CreateTableIndexRequest(id=t, column="id", index_type="BTREE", name="by id/1")
-        ns.create_table_scalar_index(index)
-        (listed,) = ns.list_table_indices(spec.ListTableIndicesRequest(id=t)).indexes
-        assert listed.index_name == "by id/1"
-        stats = spec.DescribeTableIndexStatsRequest(id=t, index_name="by id/1")
-        assert ns.describe_table_index_stats(stats).num_indexed_rows == 3
-        ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
-        with pytest.raises(err.TableIndexNotFoundError):
-            ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
-        ns.create_table_tag(spec.CreateTableTagRequest(id=t, tag="first", version=1))
-        assert ns.list_table_tags(spec.ListTableTagsRequest(id=t)).tags["first"].version == 1
-        assert ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=t, tag="first")).version == 1
-        ns.create_table_branch(spec.CreateTableBranchRequest(id=t, name="side"))
-        assert list(ns.list_table_branches(spec.ListTableBranchesRequest(id=t)).branches) == ["side"]
-        columns = [{"name": "z", "expression": "id + 1"}]
-        ns.alter_table_add_columns(spec.AlterTableAddColumnsRequest.from_dict({"id": t, "new_columns": columns}))
-        metadata = spec.UpdateTableSchemaMetadataRequest(id=t, metadata={"a": "b"})
-        assert ns.update_table_schema_metadata(metadata).metadata["a"] == "b"
-        assert ns.get_table_stats(spec.GetTableStatsRequest(id=t)).num_rows == 3
-        assert len(ns.list_table_versions(spec.ListTableVersionsRequest(id=t, limit=2, descending=True)).versions) == 2
-        ns.restore_table(spec.RestoreTableRequest(id=t, version=1))
-        with pytest.raises(err.UnsupportedOperationError):
-            ns.alter_table_backfill_columns(spec.AlterTableBackfillColumnsRequest(id=t, column="z"))
-
-    await aside(work, served)
-
-
 async def test_datasets_are_written_and_opened(served: tuple[Gateway, list[str]]) -> None:
     def work(ns: Any, n: list[str]) -> None:
         t = [*n, "t"]

@@ -298,14 +298,6 @@ async def test_an_abandoned_drop_deletes_no_more(s3: FakeS3, on_s3: Mapping[str,
     assert len([it for it in files.list("_versions") if "manifest" in it]) >= 20 - 16
 
 
-async def test_a_renamed_name_does_not_give_its_rows(ns: AsyncNamespace, properties: Mapping[str, str]) -> None:
-    await written(properties)
-    await ns.rename_table({"id": T, "new_table_name": "u"})
-    await ns.write(T, NEW)
-    await ns.drop_table({"id": T})
-    assert (await ns.open(["a", "u"])).to_table() == OLD
-
-
 async def test_undeleted_files_are_reported(s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg) -> None:
     location = await written(on_s3)
     async with AsyncNamespace.connect("iceberg", on_s3) as ns:

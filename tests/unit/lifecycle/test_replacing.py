@@ -116,9 +116,8 @@ async def test_a_registration_that_is_removed_and_made_again_is_restored(done: b
 async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
     backend = Fixed(-1, done=False)
     old = dict(backend.tables)
-    with pytest.raises(
-        UnsupportedOperationError, match=r"memory://old: deregister it, and register it at memory://new"
-    ):
+    message = "memory://old: deregister it, and register it at memory://new"
+    with pytest.raises(UnsupportedOperationError, match=message):
         await REPLACED["table"](backend.namespace())
     assert backend.tables == old
     same = {"id": list(TABLE), "location": "memory://old", "mode": "Overwrite", "properties": OLD}

@@ -302,10 +302,6 @@ def test_rankings_of_parts_are_merged_into_that_of_all(k: int) -> None:
     assert merged.rows() == whole.rows()
 
 
-def test_rows_of_no_table_have_the_column_of_the_search() -> None:
-    assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
-
-
 def test_empty_results_of_parts_keep_their_columns() -> None:
     """If their types have no common one, they are those of the first table."""
     part, merged = Ranking("_distance", 3), Ranking("_distance", 3)
@@ -318,6 +314,7 @@ def test_empty_results_of_parts_keep_their_columns() -> None:
     assert merged.rows().schema.field("x").type == pa.int8()
     part.add("c", pa.table({"y": [1], "_distance": pa.array([0.5], pa.float32())}))
     assert part.rows().column_names == ["y", "_distance", "_table"]
+    assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
 
 
 @pytest.mark.parametrize(("vectors", "texts"), [(0, 0), (2, 0), (0, 2), (2, 2)])

@@ -264,12 +264,8 @@ async def test_versions_are_of_the_storage(tmp_path: Path) -> None:
             return change
 
         lance.write_dataset(ROWS, folder)
-        assert (change := await look()).to_dict() == {
-            "change": "version",
-            "id": ["t"],
-            "location": change.location,
-            "version": 1,
-        }
+        expected = {"change": "version", "id": ["t"], "version": 1}
+        assert (change := await look()).to_dict() == {**expected, "location": change.location}
         lance.write_dataset(ROWS, folder, mode="append")
         lance.write_dataset(ROWS, folder, mode="append")
         assert str(change := await look()) == "version     t  version 3" and change.old_version == 1
@@ -310,10 +306,8 @@ async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
             return str(caught.value)
 
         for token in ("", "x", "é", state.token()[:-8], state.token()[8:], "eJwDAAAAAAE="):
-            assert (
-                await error(since=token)
-                == "since: it is not the token of a change, or was cut off; begin anew without it"
-            )
+            message = "since: it is not the token of a change, or was cut off; begin anew without it"
+            assert await error(since=token) == message
         of_others = CatalogState([ns.session.catalog, "s.*"]).token()
         assert "it is the token of a watch of s.* in lance_ns_async:dir:" in await error(since=of_others)
         assert "must be numbers of seconds above 0" in await error(every=0)

@@ -28,6 +28,10 @@ def adding(*columns: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"id": ID, "new_columns": list(columns), **fields}
 
 
+def typed(path: str, **data_type: Any) -> dict[str, Any]:
+    return altering({"path": path, "data_type": data_type})
+
+
 def altering(*changes: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"id": ID, "alterations": list(changes), **fields}
 
@@ -77,7 +81,7 @@ async def test_types_have_the_form_of_the_spec(
 
 
 async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
-    many = {"id": ID, "columns": ["id", "text", "v"]}
+    many, renamed = {"id": ID, "columns": ["id", "text", "v"]}, {"path": "id", "rename": "q"}
     invalid = (
         ("add", adding(), "^new_columns: must not be empty"),
         ("add", adding({"name": "q"}), "^new_columns: q: set an expression"),
@@ -87,33 +91,25 @@ async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
         ("alter", altering(), "^alterations: must not be empty"),
         ("alter", altering({"path": "id"}), "^alterations: id: set rename, data_type or nul"),
         ("alter", altering({"path": "text", "nullable": False}), "contains NULL values"),
-        ("alter", altering({"path": "text", "data_type": {"type": "date32:day"}}), "Cannot cast"),
+        ("alter", typed("text", type="date32:day"), "Cannot cast"),
         (
             "alter",
-            altering({"path": "id", "data_type": {"type": "number"}}),
-            "^alterations: id: data_type .*unknown type 'number'.*; write it in the form that describe_table",
+            typed("id", type="number"),
+            "^alterations: id: data_type .*unknown type 'number'.*; write it in the form",
+        ),
+        ("alter", typed("id", kind=1), r"not a type in JSON Arrow form \(type: Field req"),
+        ("alter", typed("text", type="date32"), "Cannot cast"),
+        (
+            "alter",
+            altering(renamed, {"path": "`id`", "nullable": False}),
+            "^alterations: `id`: duplicate column; use one",
         ),
         (
             "alter",
-            altering({"path": "id", "data_type": {"kind": 1}}),
-            r"not a type in JSON Arrow form \(type: Field req",
+            altering(renamed, {**renamed, "path": "text"}),
+            "^alterations: text: another entry has .* new name 'q'",
         ),
-        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), "Cannot cast"),
-        (
-            "alter",
-            altering({"path": "id", "data_type": {"type": "int32"}}, {"path": "`id`", "nullable": False}),
-            "^alterations: `id`: duplicate column; use one entry for all its changes",
-        ),
-        (
-            "alter",
-            altering({"path": "id", "rename": "q"}, {"path": "text", "rename": "q"}),
-            "^alterations: text: another entry has the same new name 'q'",
-        ),
-        (
-            "alter",
-            altering({"path": "id", "rename": "text"}),
-            "^alterations: id: a field 'text' already exists at this",
-        ),
+        ("alter", altering({**renamed, "rename": "text"}), "^alterations: id: a field 'text' already exists at this"),
         ("alter", altering({"path": "`id", "rename": "q"}), "^field path '`id': invalid"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), "^columns: must not be empty"),
         ("drop", AlterTableDropColumnsRequest(**many), "Cannot drop all columns"),
@@ -169,7 +165,7 @@ async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
         (
             annotating(one, {**one, "path": "v", "replace": True}),
             err.InvalidInputError,
-            "^updates: replace must be the same",
+            "^updates: replace must be the",
         ),
         (annotating({**one, "path": "no"}), err.TableColumnNotFoundError, r"n\$t .*\bno\b"),
     ]

@@ -48,9 +48,8 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
     await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     await here.ns.delete_table_tag({"id": ID, "tag": "release"})
     (await here.dataset()).cleanup_old_versions(timedelta(0))
-    with pytest.raises(
-        err.TableVersionNotFoundError, match=r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
-    ):
+    message = r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
+    with pytest.raises(err.TableVersionNotFoundError, match=message):
         await here.ns.open(ID, version=1)
 
 
@@ -83,11 +82,9 @@ async def test_versions_are_tagged(here: Lake) -> None:
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
     await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=1))
+    odd = ("b c/d", "", "é", "b%20c", "b" * 201)
     refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
-        *(
-            ("create", {"tag": tag, "version": 1}, err.InvalidInputError)
-            for tag in ("b c/d", "", "é", "b%20c", "b" * 201)
-        ),
+        *(("create", {"tag": tag, "version": 1}, err.InvalidInputError) for tag in odd),
         ("create", {"tag": "a", "version": 1}, err.TableTagAlreadyExistsError),
         ("create", {"tag": "b", "version": 9}, err.TableVersionNotFoundError),
         ("create", {"tag": "b", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
@@ -109,10 +106,8 @@ async def test_branches_are_made_and_deleted(here: Lake) -> None:
     await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
     await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
     page = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2))
-    assert [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()] == [
-        ("a", None, 2),
-        ("b", None, 1),
-    ]
+    parents = [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()]
+    assert parents == [("a", None, 2), ("b", None, 1)]
     rest = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
     assert rest.branches["c"].parent_branch == "b" and rest.branches["c"].create_at > 0 and not rest.page_token
     await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name="a"))

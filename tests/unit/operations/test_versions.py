@@ -50,6 +50,11 @@ class Site:
         version: int = lance.write_dataset(rows(value), mode=mode, namespace_client=self.ns, table_id=ID).version
         return version
 
+    def fill(self, versions: int) -> None:
+        """Writes the table, and appends the number of each version to it."""
+        for number in range(1, versions + 1):
+            assert self.write(number, "append" if number > 1 else "create") == number
+
     def open(self, version: int | str | None = None) -> Any:
         return lance.dataset(namespace_client=self.ns, table_id=ID, version=version)
 
@@ -163,8 +168,7 @@ def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
 
 def test_versions_are_reported(everywhere: Site) -> None:
     at = everywhere
-    for number in (1, 2, 3):
-        assert at.write(number, "append" if number > 1 else "create") == number
+    at.fill(3)
     sizes = {}
     for version in at.page().versions:
         assert version.manifest_path.endswith(f"/_versions/{name(version.version)}")
@@ -173,9 +177,7 @@ def test_versions_are_reported(everywhere: Site) -> None:
     assert at.describe() == at.describe(3) == at.page(descending=True, limit=1).versions[0]
     assert at.describe().timestamp_millis and isinstance(sizes[3], int)
     for missing in (0, 4):
-        with pytest.raises(
-            err.TableVersionNotFoundError, match=rf"^Table version not found: a\$t é \(version {missing}"
-        ):
+        with pytest.raises(err.TableVersionNotFoundError, match=rf"version not found: a\$t é \(version {missing}"):
             at.describe(missing)
     with pytest.raises(ValueError, match="Table version not found"):
         at.open(4)
@@ -194,9 +196,7 @@ def test_a_table_without_versions_has_none(here: Site) -> None:
 @pytest.mark.parametrize("descending", [None, False, True])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
 def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) -> None:
-    here.write(1, "create")
-    for number in (2, 3, 4, 5):
-        here.write(number, "append")
+    here.fill(5)
     result: list[int] = []
     token: str | None = None
     for _ in range(9):
@@ -209,8 +209,7 @@ def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) ->
 
 
 def test_pages_are_checked_and_the_latest_version_costs_one_short_call(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
+    here.fill(2)
     here.server.clear()
     assert here.listed(descending=True, limit=1) == [2]
     (request,) = here.server.requests
@@ -259,8 +258,7 @@ def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
 
 
 def test_a_manifest_that_is_nowhere_is_reported(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
+    here.fill(2)
     here.rename(name(2), None)
     for read in (here.describe, here.listed, lambda: here.listed(descending=True, limit=1)):
         with pytest.raises(err.InvalidTableStateError, match="its latest version 2 has no manifest"):
@@ -327,9 +325,7 @@ def test_lance_does_not_know_what_the_server_refused(here: Site) -> None:
 
 def test_versions_are_deleted(everywhere: Site) -> None:
     at = everywhere
-    at.write(1, "create")
-    for number in range(2, 8):
-        at.write(number, "append")
+    at.fill(7)
     assert at.delete() == 0 and at.delete((2, 3), (0, 2), (9, 12)) == 2
     assert at.delete((2, 3)) == 0 and at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
@@ -352,8 +348,7 @@ def test_versions_are_deleted(everywhere: Site) -> None:
 
 
 def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
+    here.fill(2)
     kept = here.metadata
     kept["snapshots"] = [it for it in kept["snapshots"] if it["snapshot-id"] == 2]
     assert here.listed() == [1, 2] and here.delete((0, -1)) == 1
@@ -361,9 +356,7 @@ def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
 
 
 def test_what_lance_cleans_up_is_no_version_any_more(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
-    here.write(3, "append")
+    here.fill(3)
     here.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     assert here.listed() == [3]
     with pytest.raises(err.TableVersionNotFoundError):
@@ -375,9 +368,8 @@ def test_versions_that_others_committed_are_found(here: Site) -> None:
     location = f"{here.root}/other"
     for _ in range(3):
         lance.write_dataset(rows(1), location, mode="append")
-    here.server.add_table(
-        ID[:1], ID[1], properties={"table_type": "LANCE", "managed_by": "IMPL"}, location=location, snapshots=2
-    )
+    properties = {"table_type": "LANCE", "managed_by": "IMPL"}
+    here.server.add_table(ID[:1], ID[1], properties=properties, location=location, snapshots=2)
     # The third is only in the storage: the catalog knows two.
     assert here.listed() == [1, 2] and here.values() == [1, 1]
     assert here.open(1).count_rows() == 1
@@ -446,8 +438,7 @@ def test_another_manifest_is_never_replaced(everywhere: Site, monkeypatch: pytes
     at = everywhere
     if not links:
         monkeypatch.setattr(os, "link", no_link)
-    at.write(1, "create")
-    at.write(2, "append")
+    at.fill(2)
     staged = f"{name(3)}-{uuid4()}"
     options = at.options or None
     assert lance.write_dataset(rows(3), at.location, mode="append", storage_options=options).version == 3
@@ -460,12 +451,8 @@ def test_another_manifest_is_never_replaced(everywhere: Site, monkeypatch: pytes
                 Path(folder, "past").write_bytes(b"written past the catalog")
                 session.upload_file(f"{folder}/past", f"_versions/{name(3)}")
 
-    with (
-        at.ns.observe(past),
-        pytest.raises(
-            err.InvalidTableStateError, match="another client committed a version without the catalog"
-        ) as raised,
-    ):
+    message = "another client committed a version without the catalog"
+    with at.ns.observe(past), pytest.raises(err.InvalidTableStateError, match=message) as raised:
         at.ns.create_table_version(create(at, 3, staged))
     assert raised.value.__notes__ == ["version 3 of a$t é is committed; a request for it tries this step again"]
     with TemporaryDirectory() as folder:
@@ -480,7 +467,7 @@ def no_link(*_: object) -> None:
 
 
 def test_batches_hold_versions_alone(here: Site) -> None:
-    here.write(1, "create")
+    here.fill(2)
     version = {"id": ID, "version": 2, "manifest_path": f"x/{name(2)}-x"}
 
     def commit(*operations: dict[str, Any]) -> object:
@@ -493,18 +480,11 @@ def test_batches_hold_versions_alone(here: Site) -> None:
         commit({"delete_table_versions": {"id": ID, "ranges": []}})
     with pytest.raises(err.InvalidInputError, match="each must have exactly one operation, not 0"):
         commit({})
-    with pytest.raises(
-        err.InvalidInputError, match="each must have exactly one operation, not 2: declare_table, create_table_version"
-    ):
+    with pytest.raises(err.InvalidInputError, match="one operation, not 2: declare_table, create_table_version"):
         commit({"declare_table": {"id": ID}, "create_table_version": version})
     with pytest.raises(err.InvalidInputError, match="it appears twice"):
         commit({"create_table_version": version}, {"create_table_version": version})
     assert here.ns.batch_commit_tables(spec.BatchCommitTablesRequest(operations=[])).results == []
-
-
-def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
     request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
     (result,) = here.ns.batch_commit_tables({"operations": [{"create_table_version": request}]}).results
     assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
