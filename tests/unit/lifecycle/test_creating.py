@@ -85,6 +85,24 @@ async def test_one_that_is_only_declared_is_there(here: Lake) -> None:
     assert made.version == 1 and await here.values("id") == [1, 2, 3]
 
 
+async def test_a_listing_of_all_can_exclude_declared_tables(tmp_path: Path) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        for home in ([], ["a"], ["a", "b"]):
+            if home:
+                await ns.create_namespace({"id": home})
+            await ns.declare_table({"id": [*home, "declared"]})
+            await ns.write([*home, "written"], ROWS)
+        every = ["declared", "written", "a$declared", "a$written", "a$b$declared", "a$b$written"]
+        assert (await ns.list_all_tables({"id": []})).tables == every
+        assert (await ns.list_all_tables({"id": [], "include_declared": True})).tables == every
+        excluding = {"id": [], "include_declared": False}
+        assert (await ns.list_all_tables(excluding)).tables == every[1::2]
+        first = await ns.list_all_tables({**excluding, "limit": 2})
+        rest = await ns.list_all_tables({**excluding, "limit": 2, "page_token": first.page_token})
+        assert [*first.tables, *rest.tables] == every[1::2]
+        assert (await ns.list_tables({"id": ["a"], "include_declared": False})).tables == ["written"]
+
+
 async def test_an_overwrite_leaves_properties_that_are_not_given(here: Lake) -> None:
     await here.create(properties={"owner": "me"})
     await here.create(mode="overwrite", properties={"owner": "me"})

@@ -15,16 +15,10 @@ from lance_namespace.errors import InvalidInputError
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
+RESERVED = "_rowid _rowaddr _rowoffset _row_created_at_version _row_last_updated_at_version _distance _score".split()
 NAMES = {
-    "_rowid": "_rowid: reserved by Lance",
-    "_rowaddr": "_rowaddr: reserved by Lance",
-    "_rowoffset": "_rowoffset: reserved by Lance",
-    "_row_created_at_version": "_row_created_at_version: reserved by Lance",
-    "_row_last_updated_at_version": "_row_last_updated_at_version: reserved by Lance",
-    "_distance": "_distance: reserved by Lance",
-    "_score": "_score: reserved by Lance",
-    "": "a name must not be empty",
-    "a`b": "a`b: Lance cannot read names with a backtick",
+    **{name: f"{name}: reserved by Lance" for name in RESERVED},
+    **{"": "a name must not be empty", "a`b": "a`b: Lance cannot read names with a backtick"},
 }
 
 
