@@ -121,13 +121,6 @@ def test_view_reads_appended_rows(spark: SparkSession, ask: Ask, db: str) -> Non
     spark.catalog.dropTempView("base_view")
 
 
-def test_two_tables_are_joined(ask: Ask, db: str) -> None:
-    ask(f"CREATE TABLE {db}.left AS SELECT id FROM range(4)")
-    ask(f"CREATE TABLE {db}.right AS SELECT id, 'r' AS side FROM range(2, 6)")
-    joined = f"SELECT l.id, r.side FROM {db}.left l JOIN {db}.right r USING (id) ORDER BY 1"
-    assert ask(joined) == [(2, "r"), (3, "r")]
-
-
 def test_each_right_allows_what_it_says(spark: SparkSession, ask: Ask, tmp_path: Path) -> None:
     rights = ("read", "write", "admin")
     file = tmp_path / "tokens.toml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -93,15 +92,6 @@ def test_no_plan_shows_secrets(spark: SparkSession, tmp_path: Path, capsys: pyte
             shown = capsys.readouterr().out + str(frame._jdf.queryExecution().logical().toJSON()) + repr(made)
             shown += "".join(map(str, spark.sql("DESCRIBE EXTENDED db_t").collect()))
     assert "hush" not in shown
-
-
-def test_keys_about_to_expire_are_warned_of(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "vault", expires_at_millis=str(int((time.time() + 120) * 1000)))
-    with lake.namespace:
-        lake.write("t")
-        with pytest.warns(UserWarning, match="storage options of 1 tables expire in 1") as caught:
-            views(spark, pinned(lake)).close()
-    assert caught[0].filename == __file__
 
 
 PAGE = Page("spark-sql.md")

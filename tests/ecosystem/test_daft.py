@@ -56,11 +56,6 @@ def test_a_table_is_created_appended_to_and_overwritten(catalog: Catalog, table:
         assert ns.count_table_rows(CountTableRowsRequest(id=table["table_id"])).count == 1
 
 
-def test_overwriting_makes_the_table_where_there_is_none(table: dict[str, Any]) -> None:
-    assert write(table, "overwrite") == 1
-    assert ids(table) == [1, 2, 3, 4]
-
-
 def test_rows_and_columns_are_chosen_where_they_are_read(table: dict[str, Any]) -> None:
     write(table, "create")
     rows = daft_lance.read_lance(**table)

@@ -77,12 +77,6 @@ def test_a_table_is_created_appended_to_and_overwritten(
         assert [it.version for it in versions] == [1, 2, 3]
 
 
-def test_overwriting_makes_the_table_where_there_is_none(place: dict[str, Any], home: list[str]) -> None:
-    table = {**place, "table_id": [*home, "t"]}
-    write(table, mode="overwrite")
-    assert read(table) == ROWS.to_pylist()
-
-
 def test_rows_and_columns_are_chosen_where_they_are_read(table: dict[str, Any]) -> None:
     assert read(table, columns=["id"], filter="total > 2") == [{"id": 2}, {"id": 3}, {"id": 4}]
     assert read(table, dataset_options={"version": 1}) == ROWS.to_pylist()
@@ -133,16 +127,6 @@ def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], h
     with pytest.raises(err.NamespaceNotFoundError):
         write({**table, "table_id": [*nowhere, "t"]})
     assert read(table) == ROWS.to_pylist()
-
-
-def test_reading_and_writing_cost_one_call(table: dict[str, Any], diary: Diary) -> None:
-    write(table, mode="append")
-    assert diary.calls(here=True) == ["describe_table"]
-    write(table, mode="overwrite")
-    assert diary.calls(here=True) == ["describe_table"] * 2
-    read(table)
-    assert diary.calls(here=True) == ["describe_table"] * 3
-    assert diary.calls(here=False) == []
 
 
 @on_one_catalog
@@ -205,7 +189,6 @@ def test_lance_ray_commits_past_a_catalog_that_commits_versions(catalog: Catalog
 
 @on_one_catalog
 def test_costs_are_as_documented(catalog: Catalog, home: list[str], diary: Diary) -> None:
-    running()
     table, other = ({**diary.place(catalog), "table_id": [*home, name]} for name in ("t", "u"))
     rows = ray.data.from_items([{"id": 1}])
     bill = Bill(diary)

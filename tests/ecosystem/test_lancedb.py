@@ -19,9 +19,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest, QueryTableRequest
 from lance_namespace.errors import TableNotFoundError
-from lancedb.index import BTree, IvfFlat
 
-import lance_ns_async
 from lance_ns_async import Call
 from tests.ecosystem.catalogs import TOKEN, Catalog, on_each_kind, on_one_catalog, on_served
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected, ids
@@ -91,23 +89,6 @@ def test_exist_ok_keeps_and_overwrite_replaces_what_is_there(db: Any, table: Any
     assert db.open_table("t", namespace_path=home, version=1).count_rows() == 10
 
 
-def test_exist_ok_and_overwrite_make_what_is_not_there(db: Any, home: list[str]) -> None:
-    assert db.create_table("a", ROWS, namespace_path=home, exist_ok=True).count_rows() == 10
-    assert db.create_table("b", ROWS, namespace_path=home, mode="overwrite").count_rows() == 10
-    assert db.list_tables(home).tables == ["a", "b"]
-
-
-def test_versions_are_listed_looked_at_and_brought_back(db: Any, table: Any, home: list[str]) -> None:
-    table.delete("id > 2")
-    assert [version["version"] for version in table.list_versions()] == [1, 2]
-    table.checkout(1)
-    assert table.count_rows() == 10
-    table.restore()
-    assert table.version == 3
-    assert db.open_table("t", namespace_path=home).count_rows() == 10
-    assert db.open_table("t", namespace_path=home, version=2).count_rows() == 3
-
-
 def test_tags_and_branches(db: Any, table: Any, home: list[str]) -> None:
     table.tags.create("first", 1)
     table.branches.create("draft").add(ROWS)
@@ -115,31 +96,6 @@ def test_tags_and_branches(db: Any, table: Any, home: list[str]) -> None:
     assert opened.tags.get_version("first") == 1 and set(opened.branches.list()) == {"draft"}
     assert opened.count_rows() == 10
     assert db.open_table("t", namespace_path=home, branch="draft").count_rows() == 20
-
-
-def test_indexes_are_made_and_used(db: Any, home: list[str]) -> None:
-    db.create_table("t", [{"id": n, "vector": [float(n), 1.0]} for n in range(300)], namespace_path=home)
-    table = db.open_table("t", namespace_path=home)
-    table.create_index("id", config=BTree())
-    table.create_index("vector", config=IvfFlat(num_partitions=2))
-    assert {index.index_type for index in table.list_indices()} == {"BTree", "IvfFlat"}
-    assert table.index_stats("vector_idx").num_indexed_rows == 300
-    assert "ANN" in table.search([41.0, 1.0]).explain_plan(verbose=True)
-    assert ids(table.search([41.0, 1.0]).nprobes(2).limit(1).to_list()) == [41]
-    table.drop_index("id_idx")
-    assert [index.name for index in table.list_indices()] == ["vector_idx"]
-
-
-def test_columns_come_change_and_go(table: Any) -> None:
-    table.add_columns({"twice": "id * 2"})
-    table.alter_columns({"path": "twice", "rename": "double"})
-    table.drop_columns(["vector"])
-    assert table.search().where("id = 4").to_list() == [{"id": 4, "double": 8}]
-
-
-def test_a_table_is_a_dataset_of_pylance(table: Any) -> None:
-    dataset = table.to_lance()
-    assert dataset.count_rows("id < 3") == 3 and dataset.uri == table.uri
 
 
 def test_tables_come_in_pages(db: Any, home: list[str]) -> None:
@@ -263,17 +219,6 @@ def test_threads_share_a_connection(db: Any, home: list[str]) -> None:
     assert db.list_tables(home).tables == [f"t{n:02}" for n in range(0, 16, 2)]
 
 
-def test_threads_write_to_one_table(db: Any, home: list[str]) -> None:
-    db.create_table("t", ROWS, namespace_path=home)
-
-    def add(n: int) -> None:
-        db.open_table("t", namespace_path=home).add([{"id": n, "vector": [0.0, 0.0]}])
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(add, range(100, 108)))
-    assert db.open_table("t", namespace_path=home).count_rows("id >= 100") == 8
-
-
 def test_a_connection_is_sent_as_text(db: Any, catalog: Catalog, home: list[str]) -> None:
     db.create_table("t", ROWS, namespace_path=home)
     text = db.serialize()
@@ -309,13 +254,6 @@ def test_lancedb_itself_pickles_nothing_and_its_namespace_does(db: Any, home: li
             pickle.dumps(thing)
     with pickle.loads(pickle.dumps(db.namespace_client())) as namespace:
         assert namespace.exists([*home, "t"])
-
-
-def test_a_short_name_connects_in_this_process(catalog: Catalog, home: list[str]) -> None:
-    lance_ns_async.register()
-    db = lancedb.connect_namespace(f"lance-ns-{catalog.impl}", dict(catalog.properties))
-    with db.namespace_client():
-        assert db.create_table("t", ROWS, namespace_path=home).count_rows() == 10
 
 
 MORE = [{"id": 10, "vector": [10.0, 0.0]}]

@@ -236,13 +236,6 @@ def test_what_is_wrong_with_properties_is_reported_immediately(catalog: Catalog)
         lancedb.connect_namespace_async(catalog.class_path, {**catalog.properties, "max_retires": "1"})
 
 
-def test_errors_of_the_namespace_itself_keep_their_class(target: Target) -> None:
-    """lancedb's two `exists` methods call the namespace directly."""
-    with pytest.raises(err.LanceNamespaceError) as raised:
-        target.db.namespace_exists([""])
-    assert type(raised.value) is err.InvalidInputError
-
-
 WRONG = "h0p3ful"  # A secret that no server accepts
 PORT = "{port}"
 DOWN = {

@@ -76,12 +76,6 @@ def test_writers_at_once_lose_nothing(db: Any) -> None:
     assert versions(db) == list(range(1, 14))
 
 
-def test_branches_are_refused(db: Any) -> None:
-    table = db.create_table("t", ROWS, namespace_path=HOME)
-    with pytest.raises(RuntimeError, match="UnsupportedOperationError: Not supported: branch 'draft'"):
-        table.branches.create("draft")
-
-
 async def test_async(catalog: Catalog) -> None:
     async with async_connected(catalog) as db:
         await (await db.create_table("t", ROWS, namespace_path=HOME)).add(ROWS)

@@ -64,7 +64,7 @@ def keys_shown(s3: FakeS3) -> set[str]:
     return {key[1] if key else "" for key in shown}
 
 
-def test_a_table_lives_by_them(catalog: Catalog, s3: FakeS3) -> None:
+def test_a_table_lives_and_ends_by_them(catalog: Catalog, s3: FakeS3) -> None:
     with connected(catalog) as db:
         db.create_namespace(HOME)
         db.create_table("t", ROWS, namespace_path=HOME)
@@ -73,6 +73,8 @@ def test_a_table_lives_by_them(catalog: Catalog, s3: FakeS3) -> None:
         assert ids(table.search([9.6, 0.0]).limit(2).to_list()) == [9, 10]
         assert table.to_lance().count_rows() == 11
         assert db.create_table("t", ROWS[:3], namespace_path=HOME, mode="overwrite").count_rows() == 3
+        db.drop_table("t", namespace_path=HOME)
+        assert db.list_tables(HOME).tables == []
     assert keys_shown(s3) == {"VENDED"}
 
 
@@ -83,13 +85,4 @@ async def test_an_async_table_lives_by_them(catalog: Catalog, s3: FakeS3) -> Non
         table = await db.open_table("t", namespace_path=HOME)
         await table.add(ROWS)
         assert await table.count_rows() == 20
-    assert keys_shown(s3) == {"VENDED"}
-
-
-def test_a_table_ends_by_them(catalog: Catalog, s3: FakeS3) -> None:
-    with connected(catalog) as db:
-        db.create_namespace(HOME)
-        db.create_table("t", ROWS, namespace_path=HOME)
-        db.drop_table("t", namespace_path=HOME)
-        assert db.list_tables(HOME).tables == []
     assert keys_shown(s3) == {"VENDED"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -95,13 +94,6 @@ def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> No
 THREADS = 12
 
 
-async def test_inside_a_running_loop(ns: Namespace, home: list[str]) -> None:
-    id = [*home, "t"]
-    write(ns, id)
-    await asyncio.to_thread(write, ns, id, MORE, mode="append")
-    assert ids(ns, id) == [1, 2, 3, 4, 5]
-
-
 def test_many_threads_of_one_namespace(ns: Namespace, home: list[str]) -> None:
     shared = [*home, "shared"]
     write(ns, shared)
@@ -152,16 +144,6 @@ def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[s
     assert opened(ns, id).to_table()["others"].to_pylist() == [2, 2, 2]
 
 
-def test_by_class_path(catalog: Catalog, home: list[str]) -> None:
-    ns = lance_namespace.connect(catalog.class_path, dict(catalog.properties))
-    assert isinstance(ns, Namespace)
-    with ns:
-        write(ns, [*home, "t"])
-        again = lance_namespace.connect(catalog.class_path, dict(catalog.properties))
-        assert again.namespace_id() == ns.namespace_id()
-        assert lance.dataset(namespace_client=again, table_id=[*home, "t"]).to_table() == ROWS
-
-
 @on_each_kind
 def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
@@ -181,14 +163,6 @@ def test_a_missing_namespace_is_missing(ns: Namespace, home: list[str]) -> None:
         write(ns, [*missing, "t"])
     with pytest.raises((err.NamespaceNotFoundError, err.TableNotFoundError), match=r" not found: (\w+\$)*nowhere"):
         opened(ns, [*missing, "t"])
-
-
-def test_a_table_is_made_once(ns: Namespace, home: list[str]) -> None:
-    id = [*home, "t"]
-    write(ns, id)
-    with pytest.raises(err.TableAlreadyExistsError, match=rf"^Table already exists: {'[$]'.join(id)} \("):
-        write(ns, id, MORE)
-    assert opened(ns, id).to_table() == ROWS
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -225,46 +199,6 @@ def test_a_create_that_fails_leaves_the_table_declared(ns: Namespace, home: list
         write(ns, id, mode=again)
         assert ids(ns, id) == [1, 2, 3]
         ns.drop_table(DropTableRequest(id=id))
-
-
-def test_missing_data_is_reported_by_pylance(ns: Namespace, home: list[str]) -> None:
-    id = [*home, "t"]
-    write(ns, id)
-    with pytest.raises(ValueError, match=r"_versions/99.manifest was not found"):
-        opened(ns, id, 99)
-    with pytest.raises(ValueError, match="tag nix does not exist"):
-        opened(ns, id, "nix")
-    with pytest.raises(OSError, match="Append with different schema"):
-        write(ns, id, ROWS.rename_columns(["x", "y"]), mode="append")
-
-
-@pytest.mark.parametrize("wrong", [[], ["t", ""]])
-def test_an_id_that_names_no_table_is_refused_before_any_call(ns: Namespace, wrong: list[str]) -> None:
-    for use in (opened, write):
-        with pytest.raises(err.InvalidInputError, match=r"^table id \["):
-            use(ns, wrong)
-
-
-def test_a_closed_namespace_says_so(catalog: Catalog, home: list[str]) -> None:
-    ns = catalog.connect()
-    write(ns, [*home, "t"])
-    dataset = opened(ns, [*home, "t"])
-    ns.close()
-    with pytest.raises(err.InvalidInputError, match=r"it is closed; connect anew$"):
-        opened(ns, [*home, "t"])
-    assert dataset.to_table() == ROWS
-
-
-def test_errors_are_of_the_spec(ns: Namespace, home: list[str]) -> None:
-    with pytest.raises(err.LanceNamespaceError) as caught:
-        opened(ns, [*home, "t"])
-    assert caught.value.code == lance_namespace.errors.ErrorCode.TABLE_NOT_FOUND
-
-
-def test_a_wrong_property_is_named_by_connect(catalog: Catalog) -> None:
-    message = rf"Failed to construct namespace impl {catalog.class_path}: {catalog.impl} properties: nix: unknown"
-    with pytest.raises(ValueError, match=message):
-        lance_namespace.connect(catalog.class_path, {**catalog.properties, "nix": "1"})
 
 
 VECTORS = pa.table({"id": [1, 2], "v": pa.array([[0.0, 1.0], [5.0, 5.0]], pa.list_(pa.float32(), 2))})

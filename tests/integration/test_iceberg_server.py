@@ -18,7 +18,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from lance_ns_async import AsyncNamespace, CacheUse, IcebergNamespace, Namespace, TableId
 from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
-from tests.servers.process import ServerError, s3
+from tests.servers.process import ServerError
 from tests.support.budget import thorough
 
 
@@ -58,33 +58,6 @@ def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None
     table = {"name": "t", "schema": {"type": "struct", "fields": []}}
     answer = client.post("/v1/namespaces/nowhere/tables", json=table)
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
-
-
-@pytest.mark.integration
-@thorough
-def test_a_restart_keeps_the_catalog(server: IcebergRest, client: httpx.Client) -> None:
-    create_namespace(client, "kept").raise_for_status()
-    server.restart()
-    assert ["kept"] in client.get("/v1/namespaces").raise_for_status().json()["namespaces"]
-
-
-@pytest.mark.integration
-def test_a_killed_server_refuses_connections_until_it_is_restarted(server: IcebergRest, client: httpx.Client) -> None:
-    create_namespace(client, "survivor").raise_for_status()
-    server.kill()
-    with pytest.raises(httpx.TransportError):
-        client.get("/v1/config")
-    server.restart()
-    assert client.head("/v1/namespaces/survivor").status_code == 204
-
-
-@pytest.mark.integration
-@thorough
-def test_a_stopped_server_may_be_stopped_and_killed_again(tmp_path: Path) -> None:
-    with iceberg_rest(tmp_path) as server:
-        server.stop()
-        server.stop()
-        server.kill()
 
 
 @pytest.mark.integration
@@ -230,10 +203,3 @@ def test_a_location_outside_the_s3_is_refused(nessie_server: Nessie, tmp_path: P
         with pytest.raises(InvalidInputError, match="Unknown or unsupported scheme: file"):
             ns.declare_table(DeclareTableRequest(id=["placed", "t"], location=tmp_path.as_uri()))
         assert not ns.exists(TableId(["placed", "t"]))
-
-
-@pytest.mark.integration
-@thorough
-def test_an_s3_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(ServerError, match="s3 is not ready after 0 s"), s3(tmp_path, "bucket", start_within=0.0):
-        pass

@@ -148,18 +148,6 @@ def _daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"pid": pa.array([os.getppid()], pa.int64())})
 
 
-@thorough
-def test_a_table_appended_to_while_the_job_runs_stays_pinned(spark: SparkSession, locations: Locations) -> None:
-    frame = locations.dataframe(spark, partitions=4)
-    arriving = frame.toLocalIterator()
-    result = [next(arriving)]
-    for at in locations.values():
-        lance.write_dataset(rows(9999), at.location, mode="append")
-    result += arriving
-    assert sorted(row["id"] for row in result) == list(range(TABLES * 10))
-    assert frame.count() == TABLES * 10
-
-
 def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSession) -> None:
     with KeyedS3() as s3, RenewingPolaris(s3) as catalog:
         for name in catalog.add_lance_tables("cat", ("db",), 6):

@@ -112,20 +112,6 @@ def test_a_frame_made_before_is_not_refreshed(
     assert refreshed.count() == 2 * BATCHES
 
 
-def test_batches_may_read_what_is_newest(
-    s3: KeyedS3, resolver: LocationResolver, stream: DataFrame, tmp_path: Path
-) -> None:
-    rows: list[int] = []
-
-    def count(batch: DataFrame, number: int) -> None:
-        resolver.forget()
-        rows.append(resolver.prefetch("shop.prices.*", on_error="raise").dataframe(batch.sparkSession).count())
-        lance.write_dataset(prices(9.0), uri("t0000"), mode="append", storage_options=s3.options)
-
-    run(stream, count, tmp_path / "checkpoint")
-    assert rows == [2 * BATCHES, 3 * BATCHES, 4 * BATCHES]
-
-
 TABLES = 12
 FRAGMENTS = 6
 

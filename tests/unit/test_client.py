@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance_namespace as spec
 import lance_namespace.errors as err
 import pytest
 
-from lance_ns_async import CallLoad, IcebergNamespace, Namespace
+from lance_ns_async import CallLoad, Namespace
 from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
@@ -46,13 +45,6 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
     assert not backend.calls
 
 
-async def test_tables_of_the_whole_tree_come_in_one_order(backend: MemoryBackend) -> None:
-    result = await over(backend).list_all_tables(spec.ListTablesRequest(id=[]))
-    assert result.tables == ["r", "a$t", "a$b$t", "a$b$u"] and result.page_token is None
-    inside = await over(backend).list_all_tables(spec.ListTablesRequest(id=["a"], limit=2))
-    assert inside.tables == ["a$t", "a$b$t"] and inside.page_token
-
-
 async def test_tokens_of_one_listing_are_foreign_to_the_other(backend: MemoryBackend) -> None:
     ns = over(backend)
     deep = (await ns.list_all_tables(spec.ListTablesRequest(id=["a", "b"], limit=1))).page_token
@@ -74,14 +66,8 @@ async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
         backend.most_in_flight, backend.turns = 0, 20
         described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=limit)
         assert (len(described.tables), backend.most_in_flight) == (20, most)
-
-
-@pytest.mark.parametrize("most", [0, -1])
-async def test_at_least_one_call_must_be_allowed(backend: MemoryBackend, most: int) -> None:
-    with pytest.raises(err.InvalidInputError, match=f"max_in_flight {most}"):
-        await over(backend).describe_tables([["r"]], max_in_flight=most)
-    with pytest.raises(err.InvalidInputError, match=f"max_in_flight {most}"):
-        await over(backend).list_many([[]], max_in_flight=most)
+    with pytest.raises(err.InvalidInputError, match="max_in_flight 0"):
+        await over(backend).list_many([[]], max_in_flight=0)
 
 
 async def test_the_existence_of_what_is_denied_is_not_denied(backend: MemoryBackend) -> None:
@@ -113,15 +99,6 @@ async def test_an_unknown_mode_is_refused_with_those_there_are(backend: MemoryBa
     assert not backend.calls
 
 
-async def test_the_root_is_there_and_stays(backend: MemoryBackend) -> None:
-    ns = over(backend)
-    with pytest.raises(err.InvalidInputError, match="the root cannot be dropped"):
-        await ns.drop_namespace(spec.DropNamespaceRequest(id=[]))
-    with pytest.raises(err.NamespaceAlreadyExistsError, match="it is the root"):
-        await ns.create_namespace(spec.CreateNamespaceRequest(id=[]))
-    assert (await ns.create_namespace(spec.CreateNamespaceRequest(id=None, mode="ExistOk"))).properties == {}
-
-
 async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: MemoryBackend) -> None:
     ns, kept = over(backend), NamespaceId(["kept"])
     backend.namespaces[kept] = {"owner": "me"}
@@ -137,21 +114,8 @@ async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: Me
     backend.calls.append(("create_namespace", kept))
     backend.on_call = once
     with pytest.raises(err.PermissionDeniedError):
-        await ns.create_namespace(
-            spec.CreateNamespaceRequest(id=["kept"], mode="overwrite", properties={"owner": "you"})
-        )
+        await ns.create_namespace({"id": ["kept"], "mode": "overwrite", "properties": {"owner": "you"}})
     assert backend.namespaces[kept] == {"owner": "me"}
-
-
-async def test_dropping_what_is_missing_is_an_error_unless_it_is_to_be_skipped(backend: MemoryBackend) -> None:
-    ns = over(backend)
-    with pytest.raises(err.NamespaceNotFoundError):
-        await ns.drop_namespace(spec.DropNamespaceRequest(id=["z"]))
-    await ns.drop_namespace(spec.DropNamespaceRequest(id=["z"], mode="Skip"))
-    with pytest.raises(err.NamespaceNotEmptyError):
-        await ns.drop_namespace(spec.DropNamespaceRequest(id=["a"], mode="Skip"))
-    await ns.drop_namespace(spec.DropNamespaceRequest(id=["a"], behavior="Cascade"))
-    assert set(backend.tables) == {TableId(["r"])}
 
 
 @pytest.mark.parametrize(
@@ -214,10 +178,8 @@ async def test_calls_in_flight_and_waiting_calls_are_counted(server: FakeIceberg
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "max_in_flight": "2"}) as ns:
         await ns.describe_table(TABLE)
         idle = ns.snapshot()
-        assert (
-            idle == CallLoad(0, 0, 0, 2, 2, idle.retries_left, False, idle.slots_id, "free")
-            and idle.retries_left >= 100
-        )
+        assert idle == CallLoad(0, 0, 0, 2, 2, idle.retries_left, False, idle.slots_id, "free")
+        assert idle.retries_left >= 100
         with server.hold("tables/") as hold:
             work = [asyncio.create_task(ns.describe_table(spec.DescribeTableRequest(id=id))) for id in TABLES]
             await hold.reached(2)
@@ -226,38 +188,6 @@ async def test_calls_in_flight_and_waiting_calls_are_counted(server: FakeIceberg
         await asyncio.gather(*work)
         assert ns.snapshot() == idle
     assert ns.snapshot() == idle
-
-
-def test_the_sync_namespace_has_the_same_load(server: FakeIceberg) -> None:
-    with IcebergNamespace(endpoint=server.endpoint) as ns, ThreadPoolExecutor(1) as threads:
-        ns.describe_table(TABLE)
-        with server.hold("tables/") as hold:
-            work = threads.submit(ns.describe_tables, TABLES)
-            hold.wait_for(3)
-            assert (ns.snapshot().in_flight, ns.snapshot().limit) == (3, 32)
-        work.result()
-    assert ns.snapshot().in_flight == 0
-
-
-def test_equal_namespaces_share_slots(server: FakeIceberg) -> None:
-    with IcebergNamespace(endpoint=server.endpoint) as one, IcebergNamespace(endpoint=server.endpoint) as same:
-        assert one.snapshot() == same.snapshot()
-        with IcebergNamespace(endpoint=server.endpoint, auth_token="another") as other:
-            assert other.snapshot().slots_id != one.snapshot().slots_id
-
-
-async def test_the_limit_and_the_circuit_are_as_learned(server: FakeIceberg) -> None:
-    policy = Policy(max_retries=0, max_in_flight=32, circuit_after=0)
-    async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}, policy=policy) as ns:
-        await ns.describe_table(TABLE)
-        before = ns.snapshot()
-        server.fail(503, times=None)
-        for _ in range(20):
-            with pytest.raises(err.ServiceUnavailableError):
-                await ns.describe_table(TABLE)
-        after = ns.snapshot()
-    assert not before.circuit_open and after.circuit_open
-    assert after.limit < before.limit == after.max_in_flight
 
 
 def test_a_closed_sync_namespace_has_a_load_and_starts_nothing(server: FakeIceberg) -> None:

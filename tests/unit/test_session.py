@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.many import bulk
 from lance_ns_async.operations import requests
 from tests.fakes.iceberg import FakeIceberg
@@ -149,11 +149,3 @@ def test_connecting_binds_no_loop(server: FakeIceberg) -> None:
             return await ns.exists(ID)
 
     assert asyncio.run(use(asyncio.run(connect())))
-
-
-def test_the_remedy_works(server: FakeIceberg) -> None:
-    async def use(ns: Namespace) -> bool:
-        return await anyio.to_thread.run_sync(ns.exists, ID)
-
-    with Namespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
-        assert asyncio.run(use(ns)) and asyncio.run(use(ns))

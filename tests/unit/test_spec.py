@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lance_namespace import CreateNamespaceRequest, ErrorCode, LanceNamespace
-from lance_namespace.errors import InvalidInputError, UnsupportedOperationError, from_error_code
+from lance_namespace import CreateNamespaceRequest
+from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from lance_ns_async import AsyncNamespace, DirNamespace, Namespace, registry
-from lance_ns_async.errors import Failure, error_for
-from lance_ns_async.model import TableId
+from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.operations.requests import REASONS
 from tests.documentation.pages import Page
 from tests.support import operations
@@ -56,21 +54,6 @@ def test_what_lance_says_is_let_pass_and_what_users_say_is_not(ns: DirNamespace)
         ns.describe_table({"id": ["a", "t"], "of_a_later_spec": True})
 
 
-@pytest.mark.parametrize("code", ErrorCode)
-def test_every_error_of_the_spec_is_reported_as_itself(code: ErrorCode) -> None:
-    kind = type(from_error_code(code, "told"))
-    error = error_for(Failure("told", message="more"), TableId(["a", "t"]), "describe_table", {"told": kind})
-    assert type(error) is kind and error.code == code
-
-
-def test_an_operation_is_ours_or_unsupported() -> None:
-    operations = {name for name in vars(LanceNamespace) if not name.startswith("_")} - {"namespace_id"}
-    assert len(operations) >= 55
-    for name in operations:
-        ours = getattr(Namespace, name)
-        assert ours is getattr(LanceNamespace, name) or ours.__module__.startswith("lance_ns_async."), name
-
-
 @pytest.mark.glue
 def test_the_page_shows_what_glue_and_the_others_do() -> None:
     assert Page(operations.PAGE).text == operations.written(), "run: python -m tests.documentation"
@@ -89,12 +72,3 @@ def test_what_nobody_serves_says_why(tmp_path: Path, operation: str) -> None:
     message = f"^Not supported: {operation} \\({REASONS[operation]}\\)$"
     with DirNamespace(root=str(tmp_path)) as ns, pytest.raises(UnsupportedOperationError, match=message):
         getattr(ns, operation)({"id": ["t"]})
-
-
-@pytest.mark.parametrize("operation", operations.NEEDS_COMMITS)
-def test_what_needs_commits_is_an_operation(operation: str) -> None:
-    assert hasattr(LanceNamespace, operation) and hasattr(AsyncNamespace, operation)
-
-
-def test_each_catalog_has_a_column() -> None:
-    assert list(operations.NAMES) and set(operations.NAMES) == set(registry.BACKENDS)

@@ -10,27 +10,17 @@ import signal
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
-from lance_namespace import DescribeTableRequest, DescribeTableResponse
+from lance_namespace import DescribeTableRequest
 from lance_namespace.errors import InternalError, InvalidInputError, LanceNamespaceError
-from pydantic import BaseModel
 
-from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, TableId
+from lance_ns_async import AsyncNamespace, IcebergNamespace, TableId
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
-SECRET = "hush-hush-4711"
 TABLE = DescribeTableRequest(id=["db", "t"])
 LOCATION = "s3://bucket/db/t.lance"
-
-
-class DictWithModelDump(dict[str, Any]):
-    """The kind of mapping that Lance's Rust side passes: a dict with `model_dump()`."""
-
-    def model_dump(self) -> dict[str, Any]:
-        return self
 
 
 def loops() -> list[threading.Thread]:
@@ -42,35 +32,6 @@ def assert_no_loop() -> None:
     for thread in loops():
         thread.join(10)
     assert not loops()
-
-
-@pytest.mark.parametrize(
-    ("operation", "request_"),
-    [
-        *(("list_namespaces", {"id": []}), ("list_namespaces", {}), ("describe_namespace", {"id": ["db"]})),
-        ("create_namespace", {"id": ["new"], "mode": "ExistOk", "properties": {"a": "b"}}),
-        ("drop_namespace", {"id": ["gone"], "mode": "Skip", "behavior": "Restrict"}),
-        *(("namespace_exists", {"id": ["db"]}), ("list_tables", {"id": ["db"], "limit": 1})),
-        ("list_all_tables", {"id": []}),
-        ("describe_table", {"id": ["db", "t"], "vend_credentials": True}),
-        ("describe_table", {"id": ["db", "t"], "version": None}),
-        ("table_exists", {"id": ["db", "t"]}),
-        ("declare_table", {"id": ["db", "made"], "location": "file:///tmp/none/made"}),
-        ("register_table", {"id": ["db", "made"], "location": "file:///tmp/none/made"}),
-        ("deregister_table", {"id": ["db", "t"]}),
-        ("rename_table", {"id": ["db", "t"], "new_table_name": "v"}),
-    ],
-)
-def test_a_request_may_be_a_dict(ns: IcebergNamespace, operation: str, request_: dict[str, Any]) -> None:
-    assert isinstance(getattr(ns, operation)(DictWithModelDump(request_)), BaseModel)
-
-
-def test_a_dict_and_a_model_are_answered_alike(ns: IcebergNamespace) -> None:
-    request: Any = DictWithModelDump(id=["db", "t"])
-    assert ns.describe_table(request) == ns.describe_table(TABLE)
-    described = ns.describe_table(request)
-    assert isinstance(described, DescribeTableResponse)
-    assert (described.location, described.storage_options, described.managed_versioning) == (LOCATION, None, False)
 
 
 async def test_it_may_be_called_where_a_loop_runs(ns: IcebergNamespace) -> None:
@@ -121,14 +82,6 @@ def test_closed_twice_is_closed_and_says_so(server: FakeIceberg) -> None:
         with pytest.raises(InvalidInputError, match="it is closed; connect anew"):
             operation()
     assert_no_loop()
-
-
-def test_what_was_never_used_can_be_closed(server: FakeIceberg) -> None:
-    ns = IcebergNamespace(endpoint=server.endpoint)
-    ns.close()
-    with pytest.raises(InvalidInputError, match="it is closed"):
-        ns.describe_table(TABLE)
-    assert not loops()
 
 
 def test_closing_ends_the_calls_of_other_threads(server: FakeIceberg) -> None:
@@ -201,11 +154,3 @@ def test_a_forgotten_namespace_is_closed(server: FakeIceberg) -> None:
     assert gone() is None
     assert_no_loop()
     gc.collect()
-
-
-def test_observers_see_the_calls_of_a_sync_namespace(ns: IcebergNamespace) -> None:
-    calls = list[Call]()
-    with ns.observe(calls.append):
-        ns.describe_table(TABLE)
-    ns.describe_table(TABLE)
-    assert [(c.operation, c.outcome) for c in calls] == [("get_config", "ok"), ("describe_table", "ok")]

@@ -24,7 +24,9 @@ from lance_ns_async.spark.write import write
 from lance_ns_async.spark.write.task_writer import Sink, conform, fragments_writer
 from lance_ns_async.spark.write.write import Writing
 from tests.fakes.memory import MemoryBackend, over
+from tests.integration.spark_writes.lake import files
 from tests.support.lake import ID, Lake
+from tests.unit.lifecycle.test_creating import Keeping
 
 FRAME = StructType([StructField("id", LongType(), nullable=False), StructField("s", StringType())])
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
@@ -65,12 +67,6 @@ class Job:
         return error
 
 
-def files(root: Path) -> list[str]:
-    """Returns all data files, except those of the catalog itself."""
-    paths = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
-    return sorted(path.name for path in paths)
-
-
 def notes(error: BaseException) -> str:
     return "; ".join(getattr(error, "__notes__", ()))
 
@@ -88,7 +84,7 @@ async def test_commit_of_a_removed_table_fails(async_lake: Lake, tmp_path: Path,
     await async_lake.ns.deregister_table(DeregisterTableRequest(id=ID))
     with pytest.raises(err.TableNotFoundError) as raised:
         await job.commit(written)
-    assert notes(raised.value) == "" and files(tmp_path) == []
+    assert notes(raised.value) == "" and files(tmp_path) == set()
 
 
 class Commits:
@@ -131,7 +127,7 @@ async def test_failed_commit_leaves_no_files(
     Commits(monkeypatch, done=False)
     with pytest.raises(err.InternalError, match="the answer was lost") as raised:
         await job.commit(job.task(ROWS))
-    assert notes(raised.value) == "" and files(tmp_path) == []
+    assert notes(raised.value) == "" and files(tmp_path) == set()
     assert (async_lake.left() == []) == (mode == "create")
 
 
@@ -203,29 +199,14 @@ async def test_declaration_that_cannot_be_described_is_kept(tmp_path: Path) -> N
     assert list(catalog.backend.tables) == [catalog.id]
 
 
-class Keeping(MemoryBackend):
-    """A catalog that stores columns, and does not create the folders of tables."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__()
-        self._root = root
-
-    async def declare_table(
-        self, id: TableId, location: str | None, properties: Any, schema: pa.Schema | None = None
-    ) -> Table:
-        declared = await super().declare_table(id, location or str(self._root / id.name), properties)
-        self.tables[id] = Table(id, declared.location, dict(properties), schema=schema)
-        return self.tables[id]
-
-
 async def test_abandoned_declaration_is_removed_with_its_files(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, Keeping(tmp_path))
     job = await Job.begin(catalog.ns, id=catalog.id)
     assert catalog.backend.tables[catalog.id].schema == SCHEMA
     written = job.task(ROWS)
-    assert files(tmp_path) == [written[0].files[0].path]
+    assert files(tmp_path) == {written[0].files[0].path}
     assert notes(await job.abandon(written)) == ""
-    assert files(tmp_path) == [] and catalog.backend.tables == {}
+    assert files(tmp_path) == set() and catalog.backend.tables == {}
 
 
 @pytest.mark.parametrize("done", [True, False])
@@ -261,15 +242,8 @@ async def test_first_version_of_another_client_is_kept(async_lake: Lake, tmp_pat
     with pytest.raises(err.ConcurrentModificationError, match="another client wrote its first version"):
         await late.commit(written[2])
     assert "table n$t stays registered, because a version of it is at" in notes(await lost.abandon())
-    assert files(tmp_path) == [written[1][0].files[0].path]
+    assert files(tmp_path) == {written[1][0].files[0].path}
     assert await async_lake.values("id") == [1, 2, 3]
-
-
-async def test_concurrent_appends_are_all_kept(async_lake: Lake) -> None:
-    await (await Job.begin(async_lake.ns)).commit()
-    jobs = [await Job.begin(async_lake.ns, "append") for _ in range(3)]
-    assert [(await job.commit(job.task(ROWS))).version for job in jobs] == [2, 3, 4]
-    assert await async_lake.values("id") == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -280,7 +254,7 @@ async def test_commit_after_another_overwrite_fails(async_lake: Lake, tmp_path: 
     await second.commit(written[1])
     with pytest.raises(err.ConcurrentModificationError):
         await first.commit(written[0])
-    assert files(tmp_path) == [written[1][0].files[0].path]
+    assert files(tmp_path) == {written[1][0].files[0].path}
 
 
 async def test_append_without_rows_commits_the_first_version(async_lake: Lake) -> None:

@@ -17,7 +17,6 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -161,14 +160,6 @@ def test_warning_about_expiring_storage_options(spark: SparkSession, tmp_path: P
         lake.resolver.write(spark.range(3), ID)
         assert lake.ids() == [0, 1, 2]
     assert [it.filename for it in warnings if "expire" in str(it.message)] == [__file__]
-
-
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_spark_writer_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
-    lake.write(spark.range(3))
-    lake.resolver.prefetch("db.t").dataframe(spark)
-    with pytest.raises(AnalysisException, match=r"use LocationResolver.write\(df, id, mode=...\)"):
-        spark.range(3).write.format("lance_ns").mode(mode).save()
 
 
 def test_stream_is_refused(spark: SparkSession, lake: Lake) -> None:

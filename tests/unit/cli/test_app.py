@@ -73,6 +73,9 @@ def test_ls_says_what_else_there_may_be(root: Path) -> None:
     run = Run("ls", "shop.void", *at(root))
     assert (run.code, run.out) == (0, "")
     assert run.err == "lance-ns: no tables in shop.void, and no namespaces\n"
+    assert Run("ls", "-n", "empty", "-o", "json", *at(root)).out == "[]\n"
+    assert Run("ls", "-n", "empty", "-o", "csv", *at(root)).out == "id\n"
+    assert Run("ls", "-n", "empty", "-o", "table", *at(root)).out == ""
 
 
 @pytest.mark.parametrize("format", ["plain", "table", "json", "csv"])
@@ -95,12 +98,6 @@ def test_ls_long_gives_locations_in_every_form(root: Path, format: str) -> None:
     assert all(lance.dataset(location).count_rows() == 3 for _, location in rows)
 
 
-def test_ls_of_nothing_is_still_a_document(root: Path) -> None:
-    assert Run("ls", "-n", "empty", "-o", "json", *at(root)).out == "[]\n"
-    assert Run("ls", "-n", "empty", "-o", "csv", *at(root)).out == "id\n"
-    assert Run("ls", "-n", "empty", "-o", "table", *at(root)).out == ""
-
-
 def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
     run = Run("describe", "shop.orders", "-o", "json", *at(root))
     table = json.loads(run.out)
@@ -108,9 +105,6 @@ def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
     assert lance.dataset(table["location"]).count_rows() == 3
     lines = dict(line.split(None, 1) for line in Run("describe", "shop$orders", *at(root)).lines)
     assert lines["location"] == table["location"]
-
-
-def test_describe_opens_the_dataset_when_asked(root: Path) -> None:
     table = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
     assert table["version"] == 1 and [field["name"] for field in table["schema"]["fields"]] == ["id"]
     assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
@@ -221,14 +215,11 @@ X-Team = "data"
 """
 
 
-def test_the_catalog_is_that_of_the_options(tmp_path: Path) -> None:
+def test_the_catalog_is_that_of_the_options_or_the_environment(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     catalog = choose("iceberg", ["endpoint=https://a?b=c", "auth_token=@token", "header.X="], None, None, {})
     assert catalog == Catalog("iceberg", {"endpoint": "https://a?b=c", "auth_token": "s3cret", "header.X": ""})
     assert "s3cret" not in repr(catalog) and choose(None, None, None, None, {}) is None
-
-
-def test_the_catalog_is_that_of_the_environment() -> None:
     environment = {"LANCE_NS_IMPL": "dir", "LANCE_NS_PROPERTY_ROOT": "/r", "LANCE_NS_PROPERTY_STORAGE__REGION": "eu"}
     assert choose(None, None, None, None, environment) == Catalog("dir", {"root": "/r", "storage.region": "eu"})
 
@@ -257,17 +248,9 @@ def test_options_win_over_the_environment_and_that_over_profiles(tmp_path: Path)
     assert catalog is not None
     assert catalog.properties["endpoint"] == "https://env"
     assert catalog.properties["iceberg.max-retries"] == "7" and "max_retries" not in catalog.properties
-
-
-def test_what_was_said_of_another_catalog_is_left_out(tmp_path: Path) -> None:
-    config = tmp_path / "c.toml"
-    config.write_text(PROFILES)
-    environment = {
-        "LANCE_NS_CONFIG": str(config),
-        "LANCE_NS_PROFILE": "prod",
-        "LANCE_NS_IMPL": "unity",
-        "LANCE_NS_PROPERTY_CATALOG": "main",
-    }
+    # What is set for another catalog is left out.
+    environment = {"LANCE_NS_CONFIG": str(config), "LANCE_NS_PROFILE": "prod"}
+    environment |= {"LANCE_NS_IMPL": "unity", "LANCE_NS_PROPERTY_CATALOG": "main"}
     assert choose(None, None, None, None, environment) == Catalog("unity", {"catalog": "main"})
     assert choose("dir", ["root=/r"], None, None, environment) == Catalog("dir", {"root": "/r"})
     catalog = choose(None, None, "prod", None, environment)
@@ -326,25 +309,13 @@ def test_misuse_is_one_line_and_exit_code_2(args: Sequence[str], message: str) -
     assert run.err.count("\n") == bool(message)
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        *((401, Code.NO_ACCESS), (403, Code.NO_ACCESS), (429, Code.UNAVAILABLE), (503, Code.UNAVAILABLE)),
-        (500, Code.INTERNAL),
-    ],
-)
-def test_a_catalog_that_refuses_has_its_exit_code(status: int, code: Code) -> None:
-    with FakeIceberg() as server:
-        server.fail(status, times=None)
-        run = Run("describe", "a.t", "-i", "iceberg", "-p", f"endpoint={server.endpoint}", *QUICK)
-    assert (run.code, run.out, run.err.count("\n")) == (code, "", 1)
-
-
-def test_a_catalog_that_is_not_there_is_unavailable() -> None:
-    with FakeIceberg() as server:
-        endpoint = server.endpoint
-    run = Run("ls", "a", "-i", "iceberg", "-p", f"endpoint={endpoint}", *QUICK)
-    assert (run.code, run.err.count("\n")) == (Code.UNAVAILABLE, 1)
+def test_a_catalog_that_refuses_has_its_exit_code() -> None:
+    refusals = {**dict.fromkeys((401, 403), Code.NO_ACCESS), **dict.fromkeys((429, 503), Code.UNAVAILABLE)}
+    for status, code in {**refusals, 500: Code.INTERNAL}.items():
+        with FakeIceberg() as server:
+            server.fail(status, times=None)
+            run = Run("describe", "a.t", "-i", "iceberg", "-p", f"endpoint={server.endpoint}", *QUICK)
+        assert (run.code, run.out, run.err.count("\n")) == (code, "", 1)
 
 
 def test_every_error_of_the_spec_has_a_code_that_was_chosen() -> None:
@@ -384,10 +355,7 @@ def test_ctrl_c_ends_a_command_at_once() -> None:
     assert (running.returncode, out, err) == (Code.INTERRUPT, b"", b"")
 
 
-def test_help_needs_no_catalog() -> None:
-    for command in ("ls", "describe", "resolve"):
-        run = Run(command, "--help")
-        assert (run.code, run.err) == (0, "") and "--impl" in run.out
+def test_the_version_needs_no_catalog() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", Run("--version").out)
 
 

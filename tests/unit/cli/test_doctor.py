@@ -30,9 +30,11 @@ def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:
     assert [step["outcome"] for step in json.loads(Run("doctor", "-o", "json", *at(tmp_path)).out)] == ["ok"] * 6
 
 
-def test_an_empty_catalog_ends_with_the_search_for_a_table(tmp_path: Path) -> None:
+def test_a_catalog_without_tables_ends_with_the_search_for_one(tmp_path: Path) -> None:
     run = Run("doctor", *at(tmp_path))
     assert run.code == 0 and run.lines[-1] == "ok      search for a table: there is none"
+    run = Run("doctor", *at(tmp_path / "later"))
+    assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
 
 
 def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
@@ -45,6 +47,8 @@ def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:
         assert run.code == 3 and run.lines[-1].startswith("failed  description of shop$gone: ")
     run = Run("doctor", *endpoint)
     assert run.code == 5 and "is the port right, and the server up?" in run.lines[-1]
+    run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid")
+    assert run.code == 5 and "the host nothing.invalid is unknown" in run.lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +67,6 @@ def test_a_listing_from_properties_alone_is_not_success(properties: dict[str, st
     assert run.code in (3, 4) and run.lines[-1].startswith(f"failed  sign-in and listing: {failed}")
 
 
-def test_an_unknown_host_is_named() -> None:
-    run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid")
-    assert run.code == 5 and "the host nothing.invalid is unknown" in run.lines[-1]
-
-
 @pytest.mark.parametrize("proxy", ["property", "environment"])
 def test_a_host_behind_a_proxy_is_not_looked_up(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["-p", "max_retries=0"]
@@ -78,11 +77,6 @@ def test_a_host_behind_a_proxy_is_not_looked_up(proxy: str, monkeypatch: pytest.
     run = Run("doctor", "-i", "iceberg", "-p", "endpoint=http://nothing.invalid", *options)
     assert run.lines[1] == "ok      address: iceberg at nothing.invalid:80, through a proxy"
     assert run.code == 5
-
-
-def test_a_directory_that_does_not_exist_yet_is_named(tmp_path: Path) -> None:
-    run = Run("doctor", *at(tmp_path / "later"))
-    assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
 
 
 ROWS = pa.table({"id": [1]})

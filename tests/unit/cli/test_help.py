@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,11 +81,6 @@ def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
     assert missing.code == Code.FAILURE and "sales$none" in missing.err
 
 
-def test_debug_shows_one_traceback() -> None:
-    run = run_process("ls", "--debug", "-i", "iceberg", "-p", "endpoint=http://127.0.0.1:1", "-p", "max_retries=0")
-    assert run.returncode == Code.UNAVAILABLE and run.stderr.count("Traceback") == 1
-
-
 COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
     *((["ls", "-i", "h"], ["hive2", "hive3"]), (["ls", "-P", ""], ["lake"]), (["describe", "s"], ["sales", "stock"])),
     (["describe", "sa"], ["sales", "sales.offers", "sales.orders"]),
@@ -102,17 +94,6 @@ COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
 @pytest.mark.parametrize(("words", "offers"), with_usual(COMPLETIONS, *(COMPLETIONS[it] for it in (0, 3, 8, 10))))
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
-
-
-def test_a_process_of_its_own_completes_the_same(lake: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", "from lance_ns_async.cli import main; main()"],
-        env={**os.environ, **completion("describe", "sa")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert sorted(run.stdout.split()) == ["sales", "sales.offers", "sales.orders"] and run.stderr == ""
 
 
 def test_json_and_another_format_contradict_each_other(lake: Path) -> None:

@@ -70,29 +70,22 @@ def test_a_request_that_is_cut_off_is_reported(grace: str) -> None:
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             server.terminate()
             _, err = server.communicate()
-        message = (
-            f"lance-ns: ended after the grace period of {grace} s with 1 request in progress; their effect is unknown\n"
-        )
-        assert (server.returncode, err) == (1, message)
+        message = f"ended after the grace period of {grace} s with 1 request in progress; their effect is unknown"
+        assert (server.returncode, err) == (1, f"lance-ns: {message}\n")
 
 
 def test_the_process_ends_after_its_grace_whatever_its_threads_do() -> None:
     """A storage that accepts connections and never responds keeps a thread of Lance busy, which cannot be stopped."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         storage = {
-            "AWS_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "eu-central-1",
+            "ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "ALLOW_HTTP": "true",
+            "REGION": "eu-central-1",
         }
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LANCE_NS_")},
-            "LANCE_NS_IMPL": "dir",
-            "LANCE_NS_PROPERTY_ROOT": "s3://bucket/lake",
-            "LANCE_NS_TOKEN": "token",
-            **{f"LANCE_NS_PROPERTY_STORAGE__{name}": value for name, value in storage.items()},
-        }
+        storage |= {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret"}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("LANCE_NS_")}
+        environment |= {f"LANCE_NS_PROPERTY_STORAGE__AWS_{name}": value for name, value in storage.items()}
+        environment |= {"LANCE_NS_IMPL": "dir", "LANCE_NS_PROPERTY_ROOT": "s3://bucket/lake", "LANCE_NS_TOKEN": "token"}
         with serve("--grace", "0.1", environment=environment) as (server, url):
             with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
                 head = "POST /v1/table/t/count_rows HTTP/1.1\r\nHost: localhost\r\nx-lance-token: token\r\n"
@@ -155,13 +148,6 @@ def test_unservable_catalogs_are_reported(
     assert done.code == Code.USAGE and message in done.err and done.out == ""
 
 
-def test_a_port_that_is_taken_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = Run("serve", "--port", str(port))
-        assert done.code == Code.USAGE and f"127.0.0.1, port {port}" in done.err
-
-
 def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp_path: Path) -> None:
     """Waiting connections would be accepted for ever, and each attempt would be logged."""
     with serve("--impl", "dir", "-p", f"root={tmp_path}") as (server, url):
@@ -169,7 +155,6 @@ def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp
         used = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 5, used + 5))
         held = []
-        refused = 0
         for _ in range(300):
             connection = socket.create_connection((str(place.hostname), place.port or 0))
             connection.settimeout(30)
@@ -177,7 +162,6 @@ def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp
         for connection in held[10:]:
             with suppress(ConnectionError):
                 assert connection.recv(1) == b""
-            refused += 1
         for connection in held:
             connection.close()
         while True:
@@ -188,7 +172,7 @@ def test_without_descriptors_new_connections_are_closed_and_the_log_is_small(tmp
                         break
         server.terminate()
         _, log = server.communicate()
-    assert refused == 290 and log.count("refused") == 1 and len(log) < 2_000, log
+    assert log.count("refused") == 1 and len(log) < 2_000, log
 
 
 def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,24 +336,23 @@ def file(tmp_path: Path, content: str, mode: int) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("mode", "can"), [(0o644, "read"), (0o640, "read"), (0o604, "read"), (0o666, "change")])
+@pytest.mark.parametrize(
+    ("profile", "mode", "can"),
+    [
+        *(("prod", 0o644, "read"), ("prod", 0o640, "read"), ("prod", 0o604, "read"), ("prod", 0o666, "change")),
+        *(("prod", 0o600, ""), ("prod", 0o400, ""), ("open", 0o644, "")),
+    ],
+)
 def test_a_secret_profile_is_the_owners(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int, can: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], profile: str, mode: int, can: str
 ) -> None:
     config = file(tmp_path, PROFILES, mode)
-    assert choose(None, None, "prod", config, {}) is not None
-    assert capsys.readouterr().err == (
+    assert choose(None, None, profile, config, {}) is not None
+    warning = (
         f"lance-ns: warning: {config} holds auth_token of profile 'prod', and others on this machine can {can} it "
         f"(mode {mode:04o}): chmod 600 {config}\n"
     )
-
-
-@pytest.mark.parametrize(("profile", "mode"), [("prod", 0o600), ("prod", 0o400), ("open", 0o644)])
-def test_private_files_give_no_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], profile: str, mode: int
-) -> None:
-    assert choose(None, None, profile, file(tmp_path, PROFILES, mode), {}) is not None
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == (warning if can else "")
 
 
 @pytest.mark.parametrize(

@@ -270,12 +270,6 @@ async def describe(ns: AsyncNamespace) -> Table:
     return (await ns.describe_tables([ORDERS])).raise_for_errors().tables[ORDERS]
 
 
-async def test_versions_that_a_catalog_commits_stay_with_it(source: AsyncNamespace, target: AsyncNamespace) -> None:
-    report = await copy(source, target)
-    assert table_counts(report) == {"refused": 1} and "use take_over" in str(report.problems)
-    assert (await describe(source)).managed_versioning and not await target.exists(ORDERS)
-
-
 async def test_versions_are_handed_over_to_the_storage(source: AsyncNamespace, target: AsyncNamespace) -> None:
     assert table_counts(await copy(source, target, take_over=True)) == {"created": 1}
     for ns in (source, target):
@@ -406,18 +400,6 @@ async def test_a_second_clone_that_fails_leaves_the_first(lakes: Lakes, tmp_path
     assert table_counts(await copy(source, target, data=True, mode="sync")) == {"failed": 1}
     assert await count(target) == 3
     assert sorted(path for path in (tmp_path / "b").rglob("*") if path.is_file()) == before
-
-
-async def test_a_clone_at_a_fixed_location_is_a_conflict(tmp_path: Path) -> None:
-    async with (
-        AsyncNamespace.connect("dir", {"root": str(tmp_path / "a")}) as source,
-        AsyncNamespace.connect("dir", {"root": str(tmp_path / "b")}) as target,
-    ):
-        await source.write(["t"], ROWS)
-        await copy(source, target, data=True)
-        await source.write(["t"], ROWS, mode="append")
-        report = await copy(source, target, data=True, mode="sync")
-        assert table_counts(report) == {"conflict": 1} and "drop it to clone the data again" in str(report.problems)
 
 
 async def test_a_registration_without_data_gets_it_by_a_sync(source: AsyncNamespace, target: AsyncNamespace) -> None:

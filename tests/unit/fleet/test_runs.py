@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError, ThrottlingError
 
-from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.errors import Failure, with_failure
 from lance_ns_async.fleet import Report, Row
 from lance_ns_async.fleet.copy_plan import IdMapping, To
-from lance_ns_async.fleet.journal import function_name, open_journal
+from lance_ns_async.fleet.journal import open_journal
 from lance_ns_async.fleet.run import failure_row, start
-from lance_ns_async.fleet.sync import blocking, blocking_between
+from tests.support.processes import run_script
 
 RUN = {"uri": "s3://b", "into": ["a"]}
-
-
-def run_script(script: str, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", script, str(file), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 async def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
@@ -45,14 +38,6 @@ async def test_a_finished_run_starts_again(tmp_path: Path) -> None:
             assert await journal.entries("tables") == {}
             await journal.put(("tables", "a", 1))
             await journal.finish()
-
-
-async def test_without_a_file_nothing_is_kept() -> None:
-    async with open_journal(None, "copy", RUN) as journal:
-        await journal.put(("tables", "a", 1))
-        await journal.flush()
-        assert await journal.entries("tables") == {}
-        await journal.finish()
 
 
 async def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -108,7 +93,7 @@ asyncio.run(main())
 async def test_flushed_entries_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     for count in (700, 1300):
-        assert run_script(KILLED, file, str(count - 1)).returncode == -signal.SIGKILL
+        assert run_script(KILLED, str(file), str(count - 1)) == (-signal.SIGKILL, [])
         async with open_journal(file, "copy", {"n": 1}) as journal:
             one, two = await journal.entries("one"), await journal.entries("two")
             assert one == two and len(one) == count
@@ -119,13 +104,9 @@ async def test_a_catalog_has_one_text_in_every_process(tmp_path: Path) -> None:
         "import sys; from lance_ns_async import AsyncNamespace; "
         "print(AsyncNamespace.connect('dir', {'root': sys.argv[1]}).session.catalog)"
     )
-    printed = run_script(script, tmp_path).stdout
+    _, printed = run_script(script, str(tmp_path))
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as namespace:
-        assert printed.strip() == namespace.session.catalog
-
-
-def test_functions_have_names() -> None:
-    assert function_name(None) is None and function_name(function_name) == "lance_ns_async.fleet.journal.function_name"
+        assert printed == [namespace.session.catalog]
 
 
 @pytest.mark.parametrize("value", ["", "{", "not json", "[" * 100_000, b"\xff"])
@@ -146,12 +127,6 @@ async def test_a_value_that_is_not_json_is_named(tmp_path: Path, value: str | by
     with pytest.raises(InvalidInputError, match=rf"journal {file}: the value in table meta, row key='run' is not JSON"):
         async with open_journal(file, "copy", RUN):
             pass
-
-
-async def test_a_run_that_is_no_object_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
-    async with open_journal(file, "copy", RUN):
-        pass
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE meta SET value = '[1]' WHERE key = 'run'")
     with pytest.raises(InvalidInputError, match="its run is no JSON object"):
@@ -265,27 +240,3 @@ def test_errors_of_a_report_are_raised() -> None:
     assert len(Report("copy", ROWS[:2]).raise_for_errors().rows) == 2
     with pytest.raises(InvalidTableStateError, match=r"^discover: 2 of 4 failed: not <allowed>; broken$"):
         Report("discover", ROWS).raise_for_errors()
-
-
-async def count(namespace: AsyncNamespace, *, at: list[str]) -> Report:
-    with start("count", namespace) as run:
-        async for _ in namespace.iter_tables(at):
-            run.counters["tables"] += 1
-        return run.report()
-
-
-async def count_both(source: AsyncNamespace, target: AsyncNamespace, *, at: list[str]) -> int:
-    reports = [await count(source, at=at), await count(target, at=at)]
-    return sum(report.counters["tables"] for report in reports)
-
-
-def test_operations_run_on_one_and_two_sync_namespaces(tmp_path: Path) -> None:
-    with (
-        Namespace.connect("dir", {"root": str(tmp_path / "a")}) as one,
-        Namespace.connect("dir", {"root": str(tmp_path / "b")}) as other,
-    ):
-        one.declare_table({"id": ["t"]})
-        other.declare_table({"id": ["t"]})
-        report = blocking(count)(one, at=[])
-        assert report.counters == {"tables": 1} and report.calls >= 1
-        assert blocking_between(count_both)(one, other, at=[]) == 2

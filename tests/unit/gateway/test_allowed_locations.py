@@ -230,10 +230,8 @@ async def test_storage_options_of_a_request_are_refused(lake: Path) -> None:
         options = "storage_options=%7B%22aws_endpoint%22%3A%22http%3A%2F%2F127.0.0.1%3A1%22%7D"
         response = await send_request(gateway, "POST", f"/v1/table/t/create?{options}", stream(ROWS))
         assert (response.status, response.code) == (403, 15) and "storage_options" in response.json["error"]
-        response = await send_request(
-            gateway, "POST", "/v1/table/t/create-empty", {"storage_options": {"aws_endpoint": "http://x"}}
-        )
-        assert response.status == 403
+        body = {"storage_options": {"aws_endpoint": "http://x"}}
+        assert (await send_request(gateway, "POST", "/v1/table/t/create-empty", body)).status == 403
         assert await ns.list_tables({"id": []}) == await ns.list_tables({"id": [], "include_declared": True})
 
 
@@ -243,10 +241,8 @@ async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) 
         headers = {f"header.{name}": value for name, value in inner.headers.items()}
         properties = {"uri": inner.url, "data_operations": "remote", **headers}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
-            operation = {"declare_table": {"id": ["t"], "location": "file:///etc/t"}}
-            assert (
-                await send_request(gateway, "POST", "/v1/table/batch-commit", {"operations": [operation]})
-            ).status == 403
+            body = {"operations": [{"declare_table": {"id": ["t"], "location": "file:///etc/t"}}]}
+            assert (await send_request(gateway, "POST", "/v1/table/batch-commit", body)).status == 403
 
 
 async def test_external_blobs_are_refused(lake: Path, tmp_path: Path) -> None:

@@ -90,9 +90,8 @@ async def test_a_name_that_only_looks_like_this_machine_is_refused(gateway: Gate
 
 
 async def test_a_whole_address_for_a_target_does_not_stand_for_the_host(gateway: Gateway) -> None:
-    assert (
-        await send_request(gateway, "GET", f"http://localhost{LIST}", headers={"Host": "evil.example.com"})
-    ).status == 403
+    headers = {"Host": "evil.example.com"}
+    assert (await send_request(gateway, "GET", f"http://localhost{LIST}", headers=headers)).status == 403
 
 
 HIDDEN = f"GET {LIST} HTTP/1.1\r\nHost: localhost\r\nx-lance-token: {TOKEN}\r\n\r\n"

@@ -16,7 +16,6 @@ import pytest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, serving
-from lance_ns_async.gateway.access import hash_of
 from tests.contract.sites import SITES
 from tests.support.gateway import send_request
 from tests.support.lake import ROWS, in_file, lake, stream
@@ -88,26 +87,6 @@ async def aside(work: Callable[..., None], served: tuple[Gateway, list[str]]) ->
     await anyio.to_thread.run_sync(work, connected(gateway), n)
 
 
-async def test_namespaces(served: tuple[Gateway, list[str]]) -> None:
-    def work(ns: Any, n: list[str]) -> None:
-        made = ns.create_namespace(spec.CreateNamespaceRequest(id=n, properties={"owner": "me"}))
-        assert made.properties["owner"] == "me"
-        with pytest.raises(err.NamespaceAlreadyExistsError):
-            ns.create_namespace(spec.CreateNamespaceRequest(id=n))
-        assert "n" in ns.list_namespaces(spec.ListNamespacesRequest(id=n[:-1])).namespaces
-        assert ns.describe_namespace(spec.DescribeNamespaceRequest(id=n)).properties["owner"] == "me"
-        ns.namespace_exists(spec.NamespaceExistsRequest(id=n))
-        with pytest.raises(err.NamespaceNotFoundError):
-            ns.namespace_exists(spec.NamespaceExistsRequest(id=[*n[:-1], "no"]))
-        ns.declare_table(spec.DeclareTableRequest(id=[*n, "t"]))
-        with pytest.raises(err.NamespaceNotEmptyError):
-            ns.drop_namespace(spec.DropNamespaceRequest(id=n))
-        ns.deregister_table(spec.DeregisterTableRequest(id=[*n, "t"]))
-        ns.drop_namespace(spec.DropNamespaceRequest(id=n))
-
-    await aside(work, served)
-
-
 async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
     def work(ns: Any, n: list[str]) -> None:
         t = [*n, "t"]
@@ -141,38 +120,6 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
     await aside(work, served)
 
 
-async def test_other_properties_of_tables(served: tuple[Gateway, list[str]]) -> None:
-    def work(ns: Any, n: list[str]) -> None:
-        t = [*n, "t"]
-        ns.create_namespace(spec.CreateNamespaceRequest(id=n))
-        ns.create_table(spec.CreateTableRequest(id=t), stream(ROWS))
-        index = spec.CreateTableIndexRequest(id=t, column="id", index_type="BTREE", name="by id/1")
-        ns.create_table_scalar_index(index)
-        (listed,) = ns.list_table_indices(spec.ListTableIndicesRequest(id=t)).indexes
-        assert listed.index_name == "by id/1"
-        stats = spec.DescribeTableIndexStatsRequest(id=t, index_name="by id/1")
-        assert ns.describe_table_index_stats(stats).num_indexed_rows == 3
-        ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
-        with pytest.raises(err.TableIndexNotFoundError):
-            ns.drop_table_index(spec.DropTableIndexRequest(id=t, index_name="by id/1"))
-        ns.create_table_tag(spec.CreateTableTagRequest(id=t, tag="first", version=1))
-        assert ns.list_table_tags(spec.ListTableTagsRequest(id=t)).tags["first"].version == 1
-        assert ns.get_table_tag_version(spec.GetTableTagVersionRequest(id=t, tag="first")).version == 1
-        ns.create_table_branch(spec.CreateTableBranchRequest(id=t, name="side"))
-        assert list(ns.list_table_branches(spec.ListTableBranchesRequest(id=t)).branches) == ["side"]
-        columns = [{"name": "z", "expression": "id + 1"}]
-        ns.alter_table_add_columns(spec.AlterTableAddColumnsRequest.from_dict({"id": t, "new_columns": columns}))
-        metadata = spec.UpdateTableSchemaMetadataRequest(id=t, metadata={"a": "b"})
-        assert ns.update_table_schema_metadata(metadata).metadata["a"] == "b"
-        assert ns.get_table_stats(spec.GetTableStatsRequest(id=t)).num_rows == 3
-        assert len(ns.list_table_versions(spec.ListTableVersionsRequest(id=t, limit=2, descending=True)).versions) == 2
-        ns.restore_table(spec.RestoreTableRequest(id=t, version=1))
-        with pytest.raises(err.UnsupportedOperationError):
-            ns.alter_table_backfill_columns(spec.AlterTableBackfillColumnsRequest(id=t, column="z"))
-
-    await aside(work, served)
-
-
 async def test_datasets_are_written_and_opened(served: tuple[Gateway, list[str]]) -> None:
     def work(ns: Any, n: list[str]) -> None:
         t = [*n, "t"]
@@ -188,59 +135,9 @@ async def test_datasets_are_written_and_opened(served: tuple[Gateway, list[str]]
     await aside(work, served)
 
 
-@pytest.mark.parametrize("properties", [{}, {"header.x-lance-token": "wrong"}])
-async def test_without_the_token_nothing_is_revealed(properties: dict[str, str]) -> None:
-    async with serving(object()) as gateway:
-        ns: Any = lance_namespace.connect("rest", {"uri": gateway.url, **properties})
-        request = spec.ListNamespacesRequest(id=[])
-        with pytest.raises(err.UnauthenticatedError):
-            await anyio.to_thread.run_sync(ns.list_namespaces, request)
-
-
 async def test_the_token_may_be_an_identitys(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
         client: Any = lance_namespace.connect("rest", {"uri": gateway.url})
         for identity in ({"auth_token": gateway.token}, {"api_key": gateway.token}):
             request = spec.ListNamespacesRequest.from_dict({"id": [], "identity": identity})
             assert (await anyio.to_thread.run_sync(client.list_namespaces, request)).namespaces == []
-
-
-async def test_ids_are_joined_as_the_client_says(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        client = lance_namespace.connect("rest", {"uri": gateway.url, "delimiter": ".", **headers})
-
-        def work() -> None:
-            client.create_namespace(spec.CreateNamespaceRequest(id=["n"]))
-            client.declare_table(spec.DeclareTableRequest(id=["n", "t"]))
-            assert client.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
-            client.drop_table(spec.DropTableRequest(id=["n", "t"]))
-
-        await anyio.to_thread.run_sync(work)
-
-
-async def test_each_right_allows_what_it_says(tmp_path: Path) -> None:
-    rights = ("read", "write", "admin")
-    file = tmp_path / "tokens.toml"
-    file.write_text("".join(f'[{it}]\nrights = "{it}"\nsha256 = ["{hash_of(it)}"]\n' for it in rights))
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        await ns.write(["n", "t"], ROWS)
-        async with serving(ns, tokens=file) as gateway:
-
-            def work() -> None:
-                read, write, admin = (
-                    lance_namespace.connect("rest", {"uri": gateway.url, "header.x-lance-token": it}) for it in rights
-                )
-                assert read.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
-                assert lance.dataset(namespace_client=read, table_id=["n", "t"]).to_table() == ROWS
-                with pytest.raises(err.PermissionDeniedError, match="read has the right 'read'"):
-                    read.declare_table(spec.DeclareTableRequest(id=["n", "u"]))
-                lance.write_dataset(ROWS, namespace_client=write, table_id=["n", "u"], mode="create")
-                assert lance.dataset(namespace_client=read, table_id=["n", "u"]).count_rows() == ROWS.num_rows
-                with pytest.raises(err.PermissionDeniedError, match="requires 'admin'"):
-                    write.drop_table(spec.DropTableRequest(id=["n", "u"]))
-                admin.drop_table(spec.DropTableRequest(id=["n", "u"]))
-                assert write.list_tables(spec.ListTablesRequest(id=["n"])).tables == ["t"]
-
-            await anyio.to_thread.run_sync(work)

@@ -131,6 +131,5 @@ async def test_rights_are_for_catalogs_and_what_is_in_them(mounts: dict[str, Asy
             assert (await send_request(gateway, "POST", f"/v1/table/{table}/declare", {}, headers)).status == status
         # A location in the folder of another catalog is refused, too.
         place = (tmp_path / "a" / "t").as_uri()
-        assert (
-            await send_request(gateway, "POST", "/v1/table/b$sales$x/declare", {"location": place}, headers)
-        ).status == 403
+        target = "/v1/table/b$sales$x/declare"
+        assert (await send_request(gateway, "POST", target, {"location": place}, headers)).status == 403

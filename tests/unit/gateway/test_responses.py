@@ -65,10 +65,6 @@ async def test_every_code_has_its_status_and_is_the_same_error_again(code: err.E
         assert type(raised.value) is type(error) and str(raised.value) == str(error)
 
 
-def test_every_code_is_reported() -> None:
-    assert sorted(STATUSES) == sorted(err.ErrorCode)
-
-
 async def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Failing(RuntimeError("secret inside"))) as gateway:
         for operation in ("describe", "drop"):
@@ -126,9 +122,8 @@ async def test_another_method_is_not_allowed(method: str) -> None:
 
 async def test_a_body_that_is_too_long_is_refused() -> None:
     async with serving(Failing(RuntimeError()), max_bytes=1000, idle=0.5) as gateway:
-        assert (await send_request(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)).json == {
-            "num_inserted_rows": 1000
-        }
+        longest = await send_request(gateway, "POST", "/v1/table/t/insert", b"x" * 1000)
+        assert longest.json == {"num_inserted_rows": 1000}
         for body, headers in [
             (b"x" * 1001, {}),
             (b"", {"Content-Length": str(1 << 40)}),

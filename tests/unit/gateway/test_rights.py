@@ -130,9 +130,8 @@ async def test_each_operation_needs_its_right_and_its_table(rights: str, only: s
     namespace = Everything()
     async with gateway_for(namespace, tmp_path, {"someone": fields}) as gateway:
         for route in ROUTES:
-            allowed = (
-                route.operation in READS or rights == "admin" or (rights == "write" and route.operation not in REMOVES)
-            )
+            may_change = rights == "admin" or (rights == "write" and route.operation not in REMOVES)
+            allowed = route.operation in READS or may_change
             if route.path.startswith("/v1/table/{id}"):
                 ids, mine = list(TABLES), tables
             elif route.path.startswith("/v1/namespace/{id}"):
@@ -160,6 +159,9 @@ def _may_name(only: str) -> bool:
     return not only or "sales$orders" in ONLY[only][0]
 
 
+A, ELSEWHERE = ["sales", "a"], {"location": "file:///elsewhere/t"}
+
+
 def _entry(id: Sequence[str]) -> Mapping[str, Any]:
     return {"id": id, "version": 2, "manifest_path": "a"}
 
@@ -173,24 +175,14 @@ def _entry(id: Sequence[str]) -> Mapping[str, Any]:
         ("batch_create_table_versions", {"entries": []}, "write", False),
         ("batch_commit_tables", {"operations": [{"declare_table": {"id": ["sales", "a"]}}]}, "write", True),
         ("batch_commit_tables", {"operations": [{"declare_table": {"id": ["other", "a"]}}]}, "admin", False),
-        (
-            "batch_commit_tables",
-            {"operations": [{"declare_table": {"id": ["sales", "a"], "location": "file:///elsewhere/t"}}]},
-            "admin",
-            False,
-        ),
+        ("batch_commit_tables", {"operations": [{"declare_table": {"id": A, **ELSEWHERE}}]}, "admin", False),
         ("batch_commit_tables", {"operations": [{"deregister_table": {"id": ["sales", "a"]}}]}, "write", False),
         ("batch_commit_tables", {"operations": [{"deregister_table": {"id": ["sales", "a"]}}]}, "admin", True),
-        (
-            "batch_commit_tables",
-            {"operations": [{"delete_table_versions": {"id": ["sales", "a"], "ranges": []}}]},
-            "write",
-            False,
-        ),
+        ("batch_commit_tables", {"operations": [{"delete_table_versions": {"id": A, "ranges": []}}]}, "write", False),
         ("create_namespace", {"mode": "overwrite"}, "write", False),
         ("create_namespace", {"mode": "overwrite"}, "admin", True),
         ("create_namespace", {"properties": {"location": "file:///elsewhere"}}, "admin", False),
-        ("declare_table", {"location": "file:///elsewhere/t"}, "admin", False),
+        ("declare_table", ELSEWHERE, "admin", False),
         ("declare_table", {"properties": {"write.data.path": "file:///elsewhere/t"}}, "admin", False),
         ("rename_table", {"new_namespace_id": ["other"]}, "admin", False),
         ("rename_table", {"new_namespace_id": None}, "admin", True),
@@ -236,14 +228,12 @@ async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Pat
                 found: list[str] = []
                 sizes, more = [], ""
                 while True:
-                    answer = (
-                        await send_request(gateway, "GET", f"{target}{more}", headers={"x-lance-token": name})
-                    ).json
-                    found += answer[field]
-                    sizes.append(len(answer[field]))
-                    if not answer.get("page_token"):
+                    answer = await send_request(gateway, "GET", f"{target}{more}", headers={"x-lance-token": name})
+                    found += answer.json[field]
+                    sizes.append(len(answer.json[field]))
+                    if not answer.json.get("page_token"):
                         return found, sizes
-                    more = f"&page_token={answer['page_token']}"
+                    more = f"&page_token={answer.json['page_token']}"
 
             visible = sorted(name for name in names if name.startswith("b"))
             found, sizes = await pages("some", "/v1/namespace/sales/table/list?limit=7", "tables")
@@ -258,9 +248,8 @@ async def test_listings_show_what_one_may_use_and_fill_their_pages(tmp_path: Pat
                 assert (await send_request(gateway, "GET", target, headers={"x-lance-token": "some"})).status == 400
             for name in principals:
                 assert await pages(name, "/v1/namespace/$/list?limit=1", "namespaces") == (["sales"], [1])
-                answer = await send_request(
-                    gateway, "GET", "/v1/namespace/other/table/list", headers={"x-lance-token": name}
-                )
+                target = "/v1/namespace/other/table/list"
+                answer = await send_request(gateway, "GET", target, headers={"x-lance-token": name})
                 assert answer.status == 403 and "a1" not in answer.body.decode()
 
 

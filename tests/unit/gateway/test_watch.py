@@ -16,7 +16,7 @@ import aiohttp
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import ErrorCode, InvalidInputError
+from lance_namespace.errors import ErrorCode
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, MountedNamespace, serving
@@ -170,14 +170,12 @@ async def test_a_client_that_reconnects_misses_nothing(ns: AsyncNamespace) -> No
 async def test_the_beginning_has_the_existing_tables(ns: AsyncNamespace) -> None:
     await declare(ns, "a")
     async with serving(ns) as gateway:
-        answer = await send_request(
-            gateway, "POST", WATCH, {"tables": ["s.*"], "every": None, "versions": False, "existing": True}
-        )
-        events = parse_all(answer)
+        body = {"tables": ["s.*"], "every": None, "versions": False}
+        events = parse_all(await send_request(gateway, "POST", WATCH, {**body, "existing": True}))
         assert [words(it) for it in events] == ["token", "created s.a", "token"]
         # A client that has received no more than the first event goes on with the tables.
-        body = {"tables": ["s.*"], "every": None, "versions": False, "since": events[0][1]["token"]}
-        again = parse_all(await send_request(gateway, "POST", WATCH, body))
+        since = {"since": events[0][1]["token"]}
+        again = parse_all(await send_request(gateway, "POST", WATCH, {**body, **since}))
         assert [words(it) for it in again] == ["created s.a", "token"]
 
 
@@ -307,12 +305,6 @@ async def test_a_watch_ends_when_its_client_hangs_up(ns: AsyncNamespace) -> None
             while gateway.watches.count:
                 await send_request(gateway, "GET", "/health")
         assert (await look(gateway))[0] == []
-    with pytest.raises(InvalidInputError, match="max_watches -1"):
-        async with serving(ns, max_watches=-1):
-            pass
-    with pytest.raises(InvalidInputError, match="heartbeat 0"):
-        async with serving(ns, heartbeat=0):
-            pass
 
 
 async def test_the_end_of_the_server_ends_watches(ns: AsyncNamespace) -> None:
@@ -351,9 +343,8 @@ async def test_watch_logs_hide_the_token(ns: AsyncNamespace, tmp_path: Path, cap
     async with gateway_for(ns, tmp_path, ANN) as gateway:
         _, token = await look(gateway, "ann")
         await look(gateway, "ann", since=token)
-        await send_request(
-            gateway, "POST", WATCH, {"tables": ["**"], "since": token}, {"x-lance-token": "ann", "Origin": "x"}
-        )
+        headers = {"x-lance-token": "ann", "Origin": "x"}
+        await send_request(gateway, "POST", WATCH, {"tables": ["**"], "since": token}, headers)
     lines = [json.loads(JsonFormatter().format(it)) for it in caplog.records if it.name == request_log.name]
     assert [(it["principal"], it["operation"], it["status"]) for it in lines] == [
         ("ann", "watch", 200),

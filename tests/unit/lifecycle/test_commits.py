@@ -41,7 +41,10 @@ async def test_a_catalog_that_commits_versions_commits_ours(managed: AsyncNamesp
     await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
     await managed.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     assert await version() == 2
-    await managed.create_table(spec.CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
+    again = spec.CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"})
+    await managed.create_table(again, stream(ROWS))
+    table = await managed.describe_table(spec.DescribeTableRequest(id=ID))
+    assert table.version == 3 and table.managed_versioning and (table.properties or {})["k"] == "v"
     await managed.update_table(spec.UpdateTableRequest(id=ID, updates=[["id", "id + 1"]]))
     assert await version() == 4
     await managed.restore_table(spec.RestoreTableRequest(id=ID, version=2))
@@ -60,19 +63,16 @@ async def test_such_a_catalog_has_no_branches(managed: AsyncNamespace) -> None:
         await managed.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
 
-async def test_such_a_table_keeps_its_versions(managed: AsyncNamespace) -> None:
-    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
-    await managed.create_table(spec.CreateTableRequest(id=ID, mode="overwrite", properties={"k": "v"}), stream(ROWS))
-    table = await managed.describe_table(spec.DescribeTableRequest(id=ID))
-    assert table.version == 2 and table.managed_versioning and (table.properties or {})["k"] == "v"
-
-
-async def test_many_writers_of_such_a_table_are_all_served(managed: AsyncNamespace) -> None:
-    await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
+@pytest.mark.parametrize("has_rows", [True, False])
+async def test_of_many_that_write_at_once_none_is_lost(managed: AsyncNamespace, has_rows: bool) -> None:
+    if has_rows:
+        await managed.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
+    else:
+        await managed.declare_table(spec.DeclareTableRequest(id=ID))
     async with anyio.create_task_group() as group:
         for _ in range(4):
             group.start_soon(managed.insert_into_table, spec.InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == 15
+    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == (15 if has_rows else 12)
 
 
 async def test_a_dataset_goes_on_when_its_namespace_is_closed(managed: AsyncNamespace) -> None:
@@ -89,14 +89,6 @@ async def test_only_a_namespace_made_by_connect_can_be_called_by_lance() -> None
     ns = over(backend)
     with pytest.raises(UnsupportedOperationError, match=r"^Not supported: t \(its catalog commits its versions"):
         await ns.open(["t"])
-
-
-async def test_of_many_that_write_the_first_rows_of_such_a_table_none_is_lost(managed: AsyncNamespace) -> None:
-    await managed.declare_table(spec.DeclareTableRequest(id=ID))
-    async with anyio.create_task_group() as group:
-        for _ in range(4):
-            group.start_soon(managed.insert_into_table, spec.InsertIntoTableRequest(id=ID), stream(ROWS))
-    assert (await managed.count_table_rows(spec.CountTableRowsRequest(id=ID))).count == 12
 
 
 @pytest.mark.parametrize("operation", with_usual(["open", "update", "append"], "append"))

@@ -34,9 +34,6 @@ FIRST, LATEST = "_versions/18446744073709551614", "_versions/1844674407370955161
 STARTED_WITHIN = 60.0
 """Seconds for a process to start and to reach its hold."""
 
-AGES = 1000.0
-"""Seconds; no operation takes as long."""
-
 
 def drop(_: Connection, properties: Mapping[str, str]) -> None:
     """Drops the table T, in a process of its own."""
@@ -299,14 +296,6 @@ async def test_an_abandoned_drop_deletes_no_more(s3: FakeS3, on_s3: Mapping[str,
     files = LanceFileSession(location, storage_options=s3.options)
     assert rows(location, storage_options=s3.options) == OLD.to_pylist()
     assert len([it for it in files.list("_versions") if "manifest" in it]) >= 20 - 16
-
-
-async def test_a_renamed_name_does_not_give_its_rows(ns: AsyncNamespace, properties: Mapping[str, str]) -> None:
-    await written(properties)
-    await ns.rename_table({"id": T, "new_table_name": "u"})
-    await ns.write(T, NEW)
-    await ns.drop_table({"id": T})
-    assert (await ns.open(["a", "u"])).to_table() == OLD
 
 
 async def test_undeleted_files_are_reported(s3: FakeS3, on_s3: Mapping[str, str], server: FakeIceberg) -> None:

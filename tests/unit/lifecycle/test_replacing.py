@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,19 +80,24 @@ def check(backend: Stuck, what: str) -> None:
         assert backend.namespaces[NAMESPACE] in (OLD, NEW)
 
 
-CALLS = [*((Stuck, "table", calls) for calls in (1, 2)), *((Stuck, "namespace", calls) for calls in (1, 2, 3))]
-
-
-@pytest.mark.parametrize(("kind", "what", "calls"), CALLS)
-@pytest.mark.parametrize("done", [False, True])
-async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: bool, calls: int) -> None:
-    backend = kind(calls, done=done)
-    task = asyncio.ensure_future(REPLACED[what](backend.namespace()))
+async def cancelled(backend: Stuck, work: Awaitable[Any]) -> None:
+    """Cancels the work during the call that is never answered."""
+    task = asyncio.ensure_future(work)
     with anyio.fail_after(30):
         await backend.reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+CALLS = [*(("table", calls) for calls in (1, 2)), *(("namespace", calls) for calls in (1, 2, 3))]
+
+
+@pytest.mark.parametrize(("what", "calls"), CALLS)
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_cancellation_loses_nothing(what: str, done: bool, calls: int) -> None:
+    backend = Stuck(calls, done=done)
+    await cancelled(backend, REPLACED[what](backend.namespace()))
     check(backend, what)
 
 
@@ -100,12 +105,7 @@ async def test_a_cancellation_loses_nothing(kind: type[Stuck], what: str, done: 
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_registration_that_is_removed_and_made_again_is_restored(done: bool, calls: int) -> None:
     backend = Fixed(calls, done=done)
-    task = asyncio.ensure_future(replacing.replace(backend, backend.tables[TABLE], "memory://new", NEW))
-    with anyio.fail_after(30):
-        await backend.reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled(backend, replacing.replace(backend, backend.tables[TABLE], "memory://new", NEW))
     if (calls, done) == (2, True):
         # It is unknown whether the removal succeeded, and another client may have made it.
         assert backend.tables == {}
@@ -116,20 +116,17 @@ async def test_a_registration_that_is_removed_and_made_again_is_restored(done: b
 async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
     backend = Fixed(-1, done=False)
     old = dict(backend.tables)
-    with pytest.raises(
-        UnsupportedOperationError, match=r"memory://old: deregister it, and register it at memory://new"
-    ):
+    message = "memory://old: deregister it, and register it at memory://new"
+    with pytest.raises(UnsupportedOperationError, match=message):
         await REPLACED["table"](backend.namespace())
     assert backend.tables == old
     same = {"id": list(TABLE), "location": "memory://old", "mode": "Overwrite", "properties": OLD}
     assert (await backend.namespace().register_table(same)).location == "memory://old"
 
 
-@pytest.mark.parametrize(
-    ("kind", "what", "operation"), [(Stuck, "table", "replace_table"), (Stuck, "namespace", "drop_namespace")]
-)
-async def test_a_denied_removal_loses_nothing(kind: type[Stuck], what: str, operation: str) -> None:
-    backend = kind(-1, done=False)
+@pytest.mark.parametrize(("what", "operation"), [("table", "replace_table"), ("namespace", "drop_namespace")])
+async def test_a_denied_removal_loses_nothing(what: str, operation: str) -> None:
+    backend = Stuck(-1, done=False)
     backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
     with pytest.raises(PermissionDeniedError):
         await REPLACED[what](backend.namespace())
@@ -211,10 +208,5 @@ async def test_a_cancelled_overwrite_leaves_the_table_registered(tmp_path: Path,
     backend = Stuck(calls, done=done)
     place = str(tmp_path / "t")
     backend.tables[TABLE] = Table(TABLE, place, OLD, schema=ROWS.schema)
-    task = asyncio.ensure_future(backend.namespace().write(TABLE, pa.table({"other": [1]}), mode="overwrite"))
-    with anyio.fail_after(30):
-        await backend.reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled(backend, backend.namespace().write(TABLE, pa.table({"other": [1]}), mode="overwrite"))
     assert (backend.tables[TABLE].location, backend.tables[TABLE].properties) == (place, OLD)

@@ -259,9 +259,8 @@ async def test_what_the_callers_rows_raise_is_reported_unchanged(tmp_path: Path)
             if mode == "append":
                 await ns.write(ID, ROWS)
             rows = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
-            with pytest.raises(
-                InvalidInputError, match=r"could not be read \(ZeroDivisionError: their own\)"
-            ) as raised:
+            message = r"could not be read \(ZeroDivisionError: their own\)"
+            with pytest.raises(InvalidInputError, match=message) as raised:
                 await ns.write(ID, rows, mode=mode)
             assert isinstance(raised.value.__cause__, ZeroDivisionError)
         assert (await ns.open(ID)).version == 1

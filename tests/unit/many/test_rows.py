@@ -193,18 +193,17 @@ async def test_what_was_found_before_the_time_ended_is_returned(ns: AsyncNamespa
     assert {type(error) for error in found.errors.values()} == {err.ServiceUnavailableError}
 
 
-async def test_a_search_that_takes_a_server_too_long_goes_on_table_by_table(ns: AsyncNamespace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", ["remote"], indirect=True)
+async def test_a_search_that_takes_a_server_too_long_goes_on_table_by_table(
+    ns: AsyncNamespace, reader: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = [["s", f"t{number}"] for number in range(70)]
     for id in ids:
         await ns.write(id, table([(0, 0)]))
     calls: list[Call] = []
-    with served("dir", {"root": str(tmp_path / "lake")}) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        properties = {"uri": gateway.url, "data_operations": "remote", **headers}
-        async with AsyncNamespace.connect("rest", properties) as remote:
-            with remote.observe(calls.append), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(many_rows, "_SHARE", 1e-9)
-                found = await remote.search_many(ids, vector=(0, 0), k=70)
+    monkeypatch.setattr(many_rows, "_SHARE", 1e-9)
+    with reader.observe(calls.append):
+        found = await reader.search_many(ids, vector=(0, 0), k=70)
     assert found.rows.num_rows == 70 and not found.errors
     assert [it.operation for it in calls].count("query_table") == 70
 
@@ -283,10 +282,6 @@ def test_rankings_of_parts_are_merged_into_that_of_all(k: int) -> None:
     assert merged.rows() == whole.rows()
 
 
-def test_rows_of_no_table_have_the_column_of_the_search() -> None:
-    assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
-
-
 def test_empty_results_of_parts_keep_their_columns() -> None:
     """If their types have no common one, they are those of the first table."""
     part, merged = Ranking("_distance", 3), Ranking("_distance", 3)
@@ -299,6 +294,7 @@ def test_empty_results_of_parts_keep_their_columns() -> None:
     assert merged.rows().schema.field("x").type == pa.int8()
     part.add("c", pa.table({"y": [1], "_distance": pa.array([0.5], pa.float32())}))
     assert part.rows().column_names == ["y", "_distance", "_table"]
+    assert Ranking("_distance", 3).rows().column_names == ["_distance", "_table"]
 
 
 @pytest.mark.parametrize(("vectors", "texts"), [(0, 0), (2, 0), (0, 2), (2, 2)])

@@ -9,8 +9,6 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance_namespace import (
-    AlterTableAddColumnsRequest,
-    AlterTableAlterColumnsRequest,
     AlterTableDropColumnsRequest,
     CreateTableBranchRequest,
     CreateTableIndexRequest,
@@ -18,7 +16,6 @@ from lance_namespace import (
     GetTableStatsRequest,
     ListTableIndicesRequest,
     RestoreTableRequest,
-    UpdateFieldMetadataRequest,
     UpdateTableSchemaMetadataRequest,
 )
 
@@ -27,22 +24,20 @@ from tests.support.lake import ID, ROWS, Lake
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
 
 
-def adding(*columns: dict[str, Any]) -> AlterTableAddColumnsRequest:
-    request = AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": list(columns)})
-    assert isinstance(request, AlterTableAddColumnsRequest)
-    return request
+def adding(*columns: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "new_columns": list(columns), **fields}
 
 
-def altering(*changes: dict[str, Any]) -> AlterTableAlterColumnsRequest:
-    request = AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": list(changes)})
-    assert isinstance(request, AlterTableAlterColumnsRequest)
-    return request
+def typed(path: str, **data_type: Any) -> dict[str, Any]:
+    return altering({"path": path, "data_type": data_type})
 
 
-def annotating(*updates: dict[str, Any]) -> UpdateFieldMetadataRequest:
-    request = UpdateFieldMetadataRequest.from_dict({"id": ID, "updates": list(updates)})
-    assert isinstance(request, UpdateFieldMetadataRequest)
-    return request
+def altering(*changes: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "alterations": list(changes), **fields}
+
+
+def annotating(*updates: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"id": ID, "updates": list(updates), **fields}
 
 
 async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
@@ -64,11 +59,8 @@ async def test_columns_are_added_altered_and_dropped(here: Lake) -> None:
 
 
 def pairs(word: str) -> dict[str, Any]:
-    return {
-        "type": "fixed_size_list",
-        "fields": [{"name": "item", "nullable": True, "type": {"type": word}}],
-        "length": 2,
-    }
+    fields = [{"name": "item", "nullable": True, "type": {"type": word}}]
+    return {"type": "fixed_size_list", "fields": fields, "length": 2}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +81,7 @@ async def test_types_have_the_form_of_the_spec(
 
 
 async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
-    many = {"id": ID, "columns": ["id", "text", "v"]}
+    many, renamed = {"id": ID, "columns": ["id", "text", "v"]}, {"path": "id", "rename": "q"}
     invalid = (
         ("add", adding(), "^new_columns: must not be empty"),
         ("add", adding({"name": "q"}), "^new_columns: q: set an expression"),
@@ -99,33 +91,25 @@ async def test_columns_that_cannot_be_changed_are_reported(here: Lake) -> None:
         ("alter", altering(), "^alterations: must not be empty"),
         ("alter", altering({"path": "id"}), "^alterations: id: set rename, data_type or nul"),
         ("alter", altering({"path": "text", "nullable": False}), "contains NULL values"),
-        ("alter", altering({"path": "text", "data_type": {"type": "date32:day"}}), "Cannot cast"),
+        ("alter", typed("text", type="date32:day"), "Cannot cast"),
         (
             "alter",
-            altering({"path": "id", "data_type": {"type": "number"}}),
-            "^alterations: id: data_type .*unknown type 'number'.*; write it in the form that describe_table",
+            typed("id", type="number"),
+            "^alterations: id: data_type .*unknown type 'number'.*; write it in the form",
+        ),
+        ("alter", typed("id", kind=1), r"not a type in JSON Arrow form \(type: Field req"),
+        ("alter", typed("text", type="date32"), "Cannot cast"),
+        (
+            "alter",
+            altering(renamed, {"path": "`id`", "nullable": False}),
+            "^alterations: `id`: duplicate column; use one",
         ),
         (
             "alter",
-            altering({"path": "id", "data_type": {"kind": 1}}),
-            r"not a type in JSON Arrow form \(type: Field req",
+            altering(renamed, {**renamed, "path": "text"}),
+            "^alterations: text: another entry has .* new name 'q'",
         ),
-        ("alter", altering({"path": "text", "data_type": {"type": "date32"}}), "Cannot cast"),
-        (
-            "alter",
-            altering({"path": "id", "data_type": {"type": "int32"}}, {"path": "`id`", "nullable": False}),
-            "^alterations: `id`: duplicate column; use one entry for all its changes",
-        ),
-        (
-            "alter",
-            altering({"path": "id", "rename": "q"}, {"path": "text", "rename": "q"}),
-            "^alterations: text: another entry has the same new name 'q'",
-        ),
-        (
-            "alter",
-            altering({"path": "id", "rename": "text"}),
-            "^alterations: id: a field 'text' already exists at this",
-        ),
+        ("alter", altering({**renamed, "rename": "text"}), "^alterations: id: a field 'text' already exists at this"),
         ("alter", altering({"path": "`id", "rename": "q"}), "^field path '`id': invalid"),
         ("drop", AlterTableDropColumnsRequest(id=ID, columns=[]), "^columns: must not be empty"),
         ("drop", AlterTableDropColumnsRequest(**many), "Cannot drop all columns"),
@@ -175,13 +159,13 @@ async def test_fields_are_annotated(here: Lake) -> None:
 
 async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
     one = {"path": "id", "metadata": {"a": "1"}}
-    refused: Sequence[tuple[UpdateFieldMetadataRequest, type[err.LanceNamespaceError], str]] = [
+    refused: Sequence[tuple[dict[str, Any], type[err.LanceNamespaceError], str]] = [
         (annotating(), err.InvalidInputError, "^updates: must not be empty"),
         (annotating(one, one), err.InvalidInputError, "^updates: id: duplicate field"),
         (
             annotating(one, {**one, "path": "v", "replace": True}),
             err.InvalidInputError,
-            "^updates: replace must be the same",
+            "^updates: replace must be the",
         ),
         (annotating({**one, "path": "no"}), err.TableColumnNotFoundError, r"n\$t .*\bno\b"),
     ]
@@ -194,13 +178,13 @@ async def test_fields_that_cannot_be_annotated_are_reported(here: Lake) -> None:
 async def test_a_branch_is_kept_up_by_itself(here: Lake) -> None:
     ns, on = here.ns, {"id": ID, "branch": "dev"}
     await ns.create_table_branch(CreateTableBranchRequest(id=ID, name="dev"))
-    await ns.alter_table_add_columns(adding({"name": "q", "expression": "1"}).model_copy(update={"branch": "dev"}))
-    await ns.alter_table_alter_columns(altering({"path": "q", "rename": "r"}).model_copy(update={"branch": "dev"}))
+    await ns.alter_table_add_columns(adding({"name": "q", "expression": "1"}, branch="dev"))
+    await ns.alter_table_alter_columns(altering({"path": "q", "rename": "r"}, branch="dev"))
     await ns.create_table_scalar_index(CreateTableIndexRequest(id=ID, column="id", index_type="BTREE", branch="dev"))
     assert (await ns.get_table_stats(GetTableStatsRequest(**on))).num_indices == 1
     assert [it.index_name for it in (await ns.list_table_indices(ListTableIndicesRequest(**on))).indexes] == ["id_idx"]
     await ns.update_table_schema_metadata(UpdateTableSchemaMetadataRequest(**on, metadata={"a": "b"}))
-    await ns.update_field_metadata(annotating({"path": "id", "metadata": {}}).model_copy(update={"branch": "dev"}))
+    await ns.update_field_metadata(annotating({"path": "id", "metadata": {}}, branch="dev"))
     await ns.drop_table_index(DropTableIndexRequest(**on, index_name="id_idx"))
     await ns.alter_table_drop_columns(AlterTableDropColumnsRequest(**on, columns=["r"]))
     await ns.restore_table(RestoreTableRequest(**on, version=2))

@@ -15,16 +15,10 @@ from lance_namespace.errors import InvalidInputError
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
+RESERVED = "_rowid _rowaddr _rowoffset _row_created_at_version _row_last_updated_at_version _distance _score".split()
 NAMES = {
-    "_rowid": "_rowid: reserved by Lance",
-    "_rowaddr": "_rowaddr: reserved by Lance",
-    "_rowoffset": "_rowoffset: reserved by Lance",
-    "_row_created_at_version": "_row_created_at_version: reserved by Lance",
-    "_row_last_updated_at_version": "_row_last_updated_at_version: reserved by Lance",
-    "_distance": "_distance: reserved by Lance",
-    "_score": "_score: reserved by Lance",
-    "": "a name must not be empty",
-    "a`b": "a`b: Lance cannot read names with a backtick",
+    **{name: f"{name}: reserved by Lance" for name in RESERVED},
+    **{"": "a name must not be empty", "a`b": "a`b: Lance cannot read names with a backtick"},
 }
 
 
@@ -36,16 +30,12 @@ async def here(tmp_path: Path) -> AsyncIterator[Lake]:
         yield opened
 
 
-def adding(name: str) -> spec.AlterTableAddColumnsRequest:
-    request = spec.AlterTableAddColumnsRequest.from_dict({"id": ID, "new_columns": [{"name": name, "expression": "1"}]})
-    assert request is not None
-    return request
+def adding(name: str) -> dict[str, Any]:
+    return {"id": ID, "new_columns": [{"name": name, "expression": "1"}]}
 
 
-def renaming(path: str, name: str, id: list[str] = ID) -> spec.AlterTableAlterColumnsRequest:
-    request = spec.AlterTableAlterColumnsRequest.from_dict({"id": id, "alterations": [{"path": path, "rename": name}]})
-    assert request is not None
-    return request
+def renaming(path: str, name: str, id: list[str] = ID) -> dict[str, Any]:
+    return {"id": id, "alterations": [{"path": path, "rename": name}]}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +57,7 @@ async def test_a_table_is_not_written_with_such_a_name(here: Lake, name: str) ->
         await here.ns.write(["n", "new"], rows)
     for request in ({"id": ID, "mode": "overwrite"}, {"id": ["n", "declared"]}):
         with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
-            await here.ns.insert_into_table(spec.InsertIntoTableRequest.from_dict(request) or {}, stream(rows))
+            await here.ns.insert_into_table(request, stream(rows))
     merge = spec.MergeInsertIntoTableRequest(id=["n", "declared"], on=["id"], when_not_matched_insert_all=True)
     with pytest.raises(InvalidInputError, match=f"^columns: {NAMES[name]}"):
         await here.ns.merge_insert_into_table(merge, stream(rows))

@@ -21,7 +21,6 @@ from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import AsyncNamespace, Namespace, Partition
 from tests.contract.conftest import SyncFace
-from tests.fakes.iceberg import FakeIceberg
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("event_date", pa.date32()), pa.field("country", pa.string())]
@@ -147,15 +146,6 @@ async def test_the_partitions_are_one_dataset(ns: AsyncNamespace) -> None:
             dataset.to_table(columns)
 
 
-async def test_tables_of_partitions_are_tables(ns: AsyncNamespace) -> None:
-    await ns.partition_by(["bucket(2, country)"], schema=SCHEMA)
-    await ns.write_partitions(EVENTS)
-    partitions = await ns.list_partitions()
-    result = await ns.describe_tables([it.id for it in partitions])
-    assert [result.tables[it.id].location for it in partitions] == [it.location for it in partitions]
-    assert (await ns.count_many([it.id for it in partitions])).total == EVENTS.num_rows
-
-
 async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path: Path) -> None:
     """pylance 14 removes the columns of partitions with each of its own changes of the manifest."""
     root = tmp_path / "events"
@@ -166,18 +156,8 @@ async def test_a_change_by_pylance_loses_no_values(ns: AsyncNamespace, tmp_path:
             pa.field("c", pa.binary(2)),
         ]
     )
-    rows = pa.table(
-        {
-            "at": [datetime(2025, 1, 1, 2, 3, 4, 5), None],
-            "price": [Decimal("-1.50"), None],
-            "ok": [True, None],
-            "n": [-3, None],
-            "s": ['a "$/=é', None],
-            "b": [b"base64:/w==", None],
-            "c": [b"\xff\x00", None],
-        },
-        schema=schema,
-    )
+    values = [datetime(2025, 1, 1, 2, 3, 4, 5), Decimal("-1.50"), True, -3, 'a "$/=é', b"base64:/w==", b"\xff\x00"]
+    rows = pa.table([[value, None] for value in values], schema=schema)
     await ns.partition_by(schema.names, schema=schema)
     await ns.write_partitions(rows)
     before = await ns.list_partitions()
@@ -408,15 +388,6 @@ async def test_an_invalid_condition_is_refused(ns: AsyncNamespace) -> None:
     for where in ("none = 1", "country = 1", "country =", "country = 'a'; true", 5):
         with pytest.raises(err.InvalidInputError, match="where "):
             await ns.list_partitions(where)  # type: ignore[arg-type]
-
-
-async def test_other_catalogs_have_no_partitions() -> None:
-    with FakeIceberg() as server:
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as ns:
-            calls = ns.list_partitions(), ns.partition_by(["a"]), ns.write_partitions(EVENTS), ns.open_partitions()
-            for work in calls:
-                with pytest.raises(err.UnsupportedOperationError, match="only a directory catalog has partitions"):
-                    await work
 
 
 async def test_a_location_outside_of_the_root_is_refused(tmp_path: Path) -> None:

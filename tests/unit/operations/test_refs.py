@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,9 +48,8 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
     await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID), stream(ROWS))
     await here.ns.delete_table_tag({"id": ID, "tag": "release"})
     (await here.dataset()).cleanup_old_versions(timedelta(0))
-    with pytest.raises(
-        err.TableVersionNotFoundError, match=r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
-    ):
+    message = r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
+    with pytest.raises(err.TableVersionNotFoundError, match=message):
         await here.ns.open(ID, version=1)
 
 
@@ -83,11 +82,9 @@ async def test_versions_are_tagged(here: Lake) -> None:
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
     ns = here.ns
     await ns.create_table_tag(spec.CreateTableTagRequest(id=ID, tag="a", version=1))
+    odd = ("b c/d", "", "é", "b%20c", "b" * 201)
     refused: Sequence[tuple[str, dict[str, Any], type[err.LanceNamespaceError]]] = [
-        *(
-            ("create", {"tag": tag, "version": 1}, err.InvalidInputError)
-            for tag in ("b c/d", "", "é", "b%20c", "b" * 201)
-        ),
+        *(("create", {"tag": tag, "version": 1}, err.InvalidInputError) for tag in odd),
         ("create", {"tag": "a", "version": 1}, err.TableTagAlreadyExistsError),
         ("create", {"tag": "b", "version": 9}, err.TableVersionNotFoundError),
         ("create", {"tag": "b", "version": 1, "branch": "no"}, err.TableBranchNotFoundError),
@@ -109,10 +106,8 @@ async def test_branches_are_made_and_deleted(here: Lake) -> None:
     await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="a", from_branch="main"))
     await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="c", from_branch="b"))
     page = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2))
-    assert [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()] == [
-        ("a", None, 2),
-        ("b", None, 1),
-    ]
+    parents = [(name, it.parent_branch, it.parent_version) for name, it in page.branches.items()]
+    assert parents == [("a", None, 2), ("b", None, 1)]
     rest = await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID, limit=2, page_token=page.page_token))
     assert rest.branches["c"].parent_branch == "b" and rest.branches["c"].create_at > 0 and not rest.page_token
     await ns.delete_table_branch(spec.DeleteTableBranchRequest(id=ID, name="a"))
@@ -199,16 +194,19 @@ async def test_what_is_no_version_is_refused(tmp_path: Path, version: Any) -> No
         assert (await ns.open(["t"], version=cast(Any, np.int64(1)))).version == 1
 
 
-CHANGES = ["restore_table", "create_table_tag", "update_table_tag", "create_table_branch"]
+CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "restore_table": {"version": 1},
+    "create_table_tag": {"tag": "new", "version": 1},
+    "update_table_tag": {"tag": "kept", "version": 1},
+    "create_table_branch": {"name": "new", "from_version": 1},
+}
 
 
 @pytest.mark.parametrize("lost", ["data", "_versions"])
 @pytest.mark.parametrize("change", CHANGES)
 async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, change: str, lost: str) -> None:
     ns, place = here.ns, Path(urlsplit(await here.location()).path)
-    await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
-    await ns.write(ID, ROWS.slice(1), mode="overwrite")
-    await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
+    await cut_off(ns)
     with scheduled(_Cleanup(place, lost)), pytest.raises(err.TableVersionNotFoundError):
         await point_to_first(ns, change)
     await check_unchanged(here)
@@ -218,9 +216,7 @@ async def test_what_a_cleanup_removes_meanwhile_is_not_pointed_to(here: Lake, ch
 async def test_nothing_points_to_cleaned_versions(here: Lake, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleanups, "MAX_WAIT_SECONDS", 0.0)
     ns, table = here.ns, Table(TableId(ID), await here.location())
-    await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
-    await ns.write(ID, ROWS.slice(1), mode="overwrite")
-    await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
+    await cut_off(ns)
     with cleanups.announced(table):
         with pytest.raises(err.ConcurrentModificationError, match=r"not ended .* or delete _refs"):
             await point_to_first(ns, change)
@@ -254,15 +250,14 @@ async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
 
 async def point_to_first(ns: AsyncNamespace, change: str) -> None:
     """Makes a change that points to the first version."""
-    match change:
-        case "restore_table":
-            await ns.restore_table({"id": ID, "version": 1})
-        case "create_table_tag":
-            await ns.create_table_tag({"id": ID, "tag": "new", "version": 1})
-        case "update_table_tag":
-            await ns.update_table_tag({"id": ID, "tag": "kept", "version": 1})
-        case _:
-            await ns.create_table_branch({"id": ID, "name": "new", "from_version": 1})
+    await getattr(ns, change)({"id": ID, **CHANGES[change]})
+
+
+async def cut_off(ns: AsyncNamespace) -> None:
+    """Makes a second version, and no reference to the first."""
+    await ns.create_table_tag({"id": ID, "tag": "kept", "version": 1})
+    await ns.write(ID, ROWS.slice(1), mode="overwrite")
+    await ns.update_table_tag({"id": ID, "tag": "kept", "version": 2})
 
 
 async def check_unchanged(here: Lake) -> None:

@@ -59,6 +59,9 @@ async def test_rows_of_other_columns_are_refused(here: Lake, rows: pa.Table) -> 
     assert (await here.dataset()).version == 1
 
 
+INSERT = {"when_not_matched_insert_all": True}
+
+
 def merging(**fields: Any) -> spec.MergeInsertIntoTableRequest:
     return spec.MergeInsertIntoTableRequest(**{"id": ID, "on": ["id"], **fields})
 
@@ -113,11 +116,8 @@ async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> Non
     [
         ({"on": None, "when_matched_update_all": True}, "^on: required"),
         ({}, "^merge: no action is set"),
-        ({"when_not_matched_insert_all": True, "when_matched_update_all_filt": "id = 1"}, "^when_matched_update_all_f"),
-        (
-            {"when_not_matched_insert_all": True, "when_not_matched_by_source_delete_filt": "id = 1"},
-            "^when_not_matched_by_source_delete_filt: allowed only with",
-        ),
+        ({"when_matched_update_all_filt": "id = 1", **INSERT}, "^when_matched_update_all_filt: allowed only with"),
+        ({"when_not_matched_by_source_delete_filt": "a", **INSERT}, "^when_not_matched_by_source_delete_filt: allowed"),
         ({"when_matched_update_all": True, "timeout": "soon"}, "^timeout 'soon': .*not a duration; write e.g."),
     ],
 )
@@ -127,15 +127,12 @@ async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, fields: dic
 
 
 async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
+    update = {"when_matched_update_all": True}
     refused: Sequence[tuple[dict[str, Any], pa.Table, type[err.LanceNamespaceError]]] = [
-        ({"on": ["no"], "when_matched_update_all": True}, MORE, err.TableColumnNotFoundError),
-        (
-            {"when_matched_update_all": True, "when_matched_update_all_filt": "target.no = 1"},
-            MORE,
-            err.TableColumnNotFoundError,
-        ),
-        ({"when_not_matched_insert_all": True}, pa.table({"other": [1]}), err.TableSchemaValidationError),
-        ({"when_matched_update_all": True}, pa.concat_tables([MORE, MORE]), err.InvalidInputError),
+        ({"on": ["no"], **update}, MORE, err.TableColumnNotFoundError),
+        ({**update, "when_matched_update_all_filt": "target.no = 1"}, MORE, err.TableColumnNotFoundError),
+        (INSERT, pa.table({"other": [1]}), err.TableSchemaValidationError),
+        (update, pa.concat_tables([MORE, MORE]), err.InvalidInputError),
     ]
     for fields, rows, error in refused:
         with pytest.raises(error, match=r"n\$t"):
@@ -196,14 +193,11 @@ async def test_a_branch_has_rows_of_its_own(here: Lake) -> None:
 
 async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
     await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    branches = r"^Table branch not found: n\$t \(no branch 'no'; there are main, dev"
     missing: Sequence[tuple[dict[str, Any], type[err.LanceNamespaceError], str]] = [
         ({"version": 9}, err.TableVersionNotFoundError, r"^Table version not found: n\$t "),
-        (
-            {"branch": "no"},
-            err.TableBranchNotFoundError,
-            r"^Table branch not found: n\$t \(no branch 'no'; there are main, dev",
-        ),
-        ({"branch": "no", "version": 1}, err.TableBranchNotFoundError, "no branch 'no'"),
+        ({"branch": "no"}, err.TableBranchNotFoundError, branches),
+        ({"branch": "no", "version": 1}, err.TableBranchNotFoundError, branches),
         ({"branch": "dev", "version": 9}, err.TableVersionNotFoundError, r"^Table version not found: n\$t "),
     ]
     for fields, error, message in missing:

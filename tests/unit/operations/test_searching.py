@@ -16,19 +16,24 @@ from tests.support.lake import ID, ROWS, Lake, in_file, lake
 pytestmark = pytest.mark.environment
 
 
-def make_query(**fields: Any) -> spec.QueryTableRequest:
-    """Returns a query in the form of a caller; for five rows and without a vector by default."""
-    request = spec.QueryTableRequest.from_dict({"id": ID, "k": 5, "vector": {}, **fields})
-    assert isinstance(request, spec.QueryTableRequest)
-    return request
+def make_query(**fields: Any) -> dict[str, Any]:
+    """Returns a query for five rows and without a vector by default."""
+    return {"id": ID, "k": 5, "vector": {}, **fields}
 
 
-def near(*vector: float, **fields: Any) -> spec.QueryTableRequest:
+def near(*vector: float, **fields: Any) -> dict[str, Any]:
     """Returns a query for the nearest neighbours of a vector."""
     return make_query(vector={"single_vector": list(vector)}, **fields)
 
 
-async def run_query(here: Lake, request: spec.QueryTableRequest) -> list[dict[str, Any]]:
+def structured(**query: Any) -> dict[str, Any]:
+    return {"structured_query": {"query": query}}
+
+
+X, IN_TEXT = {"string_query": {"query": "x"}}, {"terms": "x", "column": "text"}
+
+
+async def run_query(here: Lake, request: dict[str, Any]) -> list[dict[str, Any]]:
     return in_file((await here.ns.query_table(request)).data)
 
 
@@ -39,9 +44,13 @@ async def test_without_a_vector_the_first_rows_are_found(here: Lake) -> None:
     assert await run_query(here, make_query(filter="id > 9")) == []
     with_ids = await run_query(here, make_query(k=2, columns={"column_names": ["id"]}, with_row_id=True))
     assert with_ids == [{"id": 1, "_rowid": 0}, {"id": 2, "_rowid": 1}]
+    # LanceDB sends these fields unasked.
+    sent = {"vector": {"single_vector": []}, "prefilter": True, "with_row_id": False, "bypass_vector_index": True}
+    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
+    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
 
 
-async def test_rows_are_found_by_a_vector(here: Lake) -> None:
+async def test_rows_are_found_by_one_or_several_vectors(here: Lake) -> None:
     assert (await run_query(here, near(1, 0, k=2))) == [
         {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0},
         {"id": 1, "text": "red apple", "v": [0.0, 1.0], "_distance": 2.0},
@@ -58,9 +67,6 @@ async def test_rows_are_found_by_a_vector(here: Lake) -> None:
     ]
     for fields, expected in ids:
         assert [row["id"] for row in await run_query(here, near(1, 0, **fields))] == expected, fields
-
-
-async def test_rows_are_found_by_several_vectors(here: Lake) -> None:
     request = make_query(k=1, vector={"multi_vector": [[1, 0], [0.0, 1.0]]}, columns={"column_names": ["id"]})
     assert await run_query(here, request) == [
         {"query_index": 0, "id": 2, "_distance": 0.0},
@@ -87,12 +93,6 @@ async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> N
     ]
 
 
-async def test_what_lancedb_sends_unasked_is_no_search_by_a_vector(here: Lake) -> None:
-    sent = {"vector": {"single_vector": []}, "prefilter": True, "with_row_id": False, "bypass_vector_index": True}
-    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, **sent)) == [{"id": 1}]
-    assert await run_query(here, make_query(k=1, columns={"column_names": ["id"]}, fast_search=False)) == [{"id": 1}]
-
-
 async def test_rows_are_found_by_their_text(here: Lake) -> None:
     await here.ns.create_table_scalar_index(
         spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS", with_position=True)
@@ -101,16 +101,16 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
     queries: Sequence[tuple[dict[str, Any], list[int]]] = [
         ({"string_query": {"query": "pear"}}, [2]),
         ({"string_query": {"query": "red pear", "columns": ["text"]}}, [1, 2]),
-        ({"structured_query": {"query": text}}, [1]),
-        ({"structured_query": {"query": {"match": {"terms": "apple"}}}}, [1]),
-        ({"structured_query": {"query": {"match": {"terms": "rod", "fuzziness": 1, "boost": 2.0}}}}, [1]),
-        ({"structured_query": {"query": {"match": {"terms": "red pear", "operator": "And"}}}}, []),
-        ({"structured_query": {"query": {"phrase": {"terms": "green pear"}}}}, [2]),
-        ({"structured_query": {"query": {"phrase": {"terms": "pear green"}}}}, []),
-        ({"structured_query": {"query": {"boost": {"positive": text, "negative": text}}}}, [1]),
-        ({"structured_query": {"query": {"multi_match": {"match_queries": [text["match"]]}}}}, [1]),
-        ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": []}}}}, [1]),
-        ({"structured_query": {"query": {"boolean": {"must": [text], "should": [], "must_not": [text]}}}}, []),
+        (structured(**text), [1]),
+        (structured(match={"terms": "apple"}), [1]),
+        (structured(match={"terms": "rod", "fuzziness": 1, "boost": 2.0}), [1]),
+        (structured(match={"terms": "red pear", "operator": "And"}), []),
+        (structured(phrase={"terms": "green pear"}), [2]),
+        (structured(phrase={"terms": "pear green"}), []),
+        (structured(boost={"positive": text, "negative": text}), [1]),
+        (structured(multi_match={"match_queries": [text["match"]]}), [1]),
+        (structured(boolean={"must": [text], "should": [], "must_not": []}), [1]),
+        (structured(boolean={"must": [text], "should": [], "must_not": [text]}), []),
     ]
     for query, expected in queries:
         rows = await run_query(here, make_query(full_text_query=query, columns={"column_names": ["id"]}))
@@ -119,12 +119,10 @@ async def test_rows_are_found_by_their_text(here: Lake) -> None:
 
 
 async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
-    plan = await here.ns.explain_table_query_plan(spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0)))
+    plan = await here.ns.explain_table_query_plan({"id": ID, "query": near(1, 0)})
     assert "_distance" in plan and "elapsed" not in plan
-    request = spec.AnalyzeTableQueryPlanRequest.from_dict({**near(1, 0, k=1).to_dict(), "id": ID})
-    assert request is not None
-    assert "output_rows=1" in await here.ns.analyze_table_query_plan(request)
-    verbose = spec.ExplainTableQueryPlanRequest(id=ID, query=near(1, 0, version=7), verbose=True)
+    assert "output_rows=1" in await here.ns.analyze_table_query_plan(near(1, 0, k=1))
+    verbose = {"id": ID, "query": near(1, 0, version=7), "verbose": True}
     with pytest.raises(err.TableVersionNotFoundError):
         await here.ns.explain_table_query_plan(verbose)
 
@@ -142,10 +140,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
         ({"distance_type": "far"}, "^distance_type 'far': must be one of l2, cosine"),
         ({"columns": {"column_names": ["id"], "column_aliases": {"a": "id"}}}, "^columns: set column_names or"),
         ({"vector": {"single_vector": [1.0], "multi_vector": [[1.0]]}}, "^vector: set single_vector or multi_vector"),
-        (
-            {"vector": {"single_vector": [1.0]}, "full_text_query": {"string_query": {"query": "x"}}},
-            "^vector and full_text_query: set only one",
-        ),
+        ({"vector": {"single_vector": [1.0]}, "full_text_query": X}, "^vector and full_text_query: set only one"),
         ({"vector": {"multi_vector": [[1.0], [2.0]]}, "offset": 1}, "^offset 1: not supported with several vectors"),
         ({"vector": {"multi_vector": [[]]}}, "^multi_vector: a vector is empty"),
         ({"vector": {"multi_vector": [[1.0], []]}}, "^multi_vector: a vector is empty"),
@@ -180,28 +175,18 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields:
         ({"filter": "id = = 1"}, "sql parser error"),
         ({"filter": "id"}, "does not return a boolean"),
         ({"filter": "nothing(id) = 1"}, "Invalid function 'nothing'"),
-        ({"full_text_query": {"string_query": {"query": "x"}}}, "INVERTED index"),
+        ({"full_text_query": X}, "INVERTED index"),
         ({"full_text_query": {}}, "^full_text_query: set either string_query or structured_query"),
+        ({"full_text_query": structured()}, "^full_text_query: each query must have exactly one kind"),
         (
-            {"full_text_query": {"structured_query": {"query": {}}}},
-            "^full_text_query: each query must have exactly one kind",
+            {"full_text_query": structured(match={"terms": "x"})},
+            "no column is set, and no column has a full-text index",
         ),
         (
-            {"full_text_query": {"structured_query": {"query": {"match": {"terms": "x"}}}}},
-            "^full_text_query: no column is set, and no column has a full-text index",
-        ),
-        (
-            {
-                "full_text_query": {
-                    "structured_query": {"query": {"match": {"terms": "x", "column": "text", "operator": "xor"}}}
-                }
-            },
+            {"full_text_query": structured(match={**IN_TEXT, "operator": "xor"})},
             "^operator 'xor': must be one of and, or",
         ),
-        (
-            {"full_text_query": {"structured_query": {"query": {"multi_match": {"match_queries": []}}}}},
-            "^match_queries: must not be empty",
-        ),
+        ({"full_text_query": structured(multi_match={"match_queries": []})}, "^match_queries: must not be empty"),
     ],
 )
 async def test_a_query_the_table_cannot_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
@@ -233,33 +218,16 @@ async def test_a_column_that_is_not_there_is_named(here: Lake, fields: dict[str,
         await here.ns.query_table(make_query(**fields))
 
 
-async def test_a_request_may_be_a_dict(here: Lake) -> None:
-    class DictWithModelDump(dict[str, object]):
-        """The kind of mapping that Lance's Rust side passes."""
-
-        def model_dump(self) -> dict[str, object]:
-            return self
-
-    request: Any = DictWithModelDump(id=ID, k=1, vector={"single_vector": [1.0, 0.0]}, columns={"column_names": ["id"]})
-    assert await run_query(here, request) == [{"id": 2, "_distance": 0.0}]
-    slip: Any = {"id": ID, "predicat": "id = 1"}
-    with pytest.raises(err.InvalidInputError, match=r"predicat: unknown, did you mean predicate\?"):
-        await here.ns.count_table_rows(slip)
-
-
 async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
     await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
 
     async def explain(query: dict[str, Any], **fields: Any) -> str:
-        return await here.ns.explain_table_query_plan(
-            spec.ExplainTableQueryPlanRequest(query=make_query(**query), **fields)
-        )
+        return await here.ns.explain_table_query_plan({"query": make_query(**query), **fields})
 
-    assert "tree/dev" in await explain({"id": ID, "branch": "dev"})
-    assert "tree/dev" in await explain({"id": ID, "branch": "dev"}, id=ID, branch="dev")
-    with pytest.raises(
-        err.InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; omit"
-    ):
+    dev = {"id": ID, "branch": "dev"}
+    for plan in (await explain(dev), await explain(dev, **dev), await explain({"id": ID}, **dev)):
+        assert "tree/dev" in plan
+    with pytest.raises(err.InvalidInputError, match=r"^query.id \['n', 'no'\]: the request itself has \['n', 't'\]; "):
         await explain({"id": ["n", "no"]}, id=ID)
     with pytest.raises(err.InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
         await explain({"branch": "dev"}, id=ID, branch="main")
@@ -271,8 +239,6 @@ async def test_a_branch_is_searched(here: Lake) -> None:
     rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
     assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
     assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
-    plan = spec.ExplainTableQueryPlanRequest(id=ID, branch="dev", query=make_query())
-    assert "tree/dev" in await here.ns.explain_table_query_plan(plan)
     with pytest.raises(err.TableBranchNotFoundError, match="no branch 'no'"):
         await here.ns.query_table(make_query(branch="no"))
     with pytest.raises(err.TableVersionNotFoundError):
@@ -314,14 +280,8 @@ async def indexed(tmp_path: Path) -> AsyncIterator[Lake]:
 
 
 async def scores(indexed: Lake, query: Mapping[str, Any]) -> dict[int, float]:
-    fields = {"id": ID, "k": 9, "vector": {}, "full_text_query": query, "columns": {"column_names": ["id"]}}
-    request = spec.QueryTableRequest.from_dict(fields)
-    assert request is not None
+    request = make_query(k=9, full_text_query=query, columns={"column_names": ["id"]})
     return {row["id"]: row["_score"] for row in in_file((await indexed.ns.query_table(request)).data)}
-
-
-def structured(**query: Any) -> dict[str, Any]:
-    return {"structured_query": {"query": query}}
 
 
 async def test_without_a_column_all_that_have_an_index_are_searched(indexed: Lake) -> None:

@@ -50,16 +50,24 @@ class Site:
         version: int = lance.write_dataset(rows(value), mode=mode, namespace_client=self.ns, table_id=ID).version
         return version
 
+    def fill(self, versions: int) -> None:
+        """Writes the table, and appends the number of each version to it."""
+        for number in range(1, versions + 1):
+            assert self.write(number, "append" if number > 1 else "create") == number
+
     def open(self, version: int | str | None = None) -> Any:
         return lance.dataset(namespace_client=self.ns, table_id=ID, version=version)
 
     def values(self, version: int | str | None = None) -> list[int]:
         return sorted(self.open(version).to_table()["n"].to_pylist())
 
+    @property
+    def session(self) -> lance.file.LanceFileSession:
+        return lance.file.LanceFileSession(self.location, storage_options=self.options or None)
+
     def files(self) -> list[str]:
         """Returns the content of the folder of the manifests."""
-        session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
-        return [path.removeprefix("_versions/") for path in session.list("_versions") if "manifest" in path]
+        return [path.removeprefix("_versions/") for path in self.session.list("_versions") if "manifest" in path]
 
     def listed(self, **fields: Any) -> list[int]:
         return [version.version for version in self.page(**fields).versions]
@@ -71,10 +79,7 @@ class Site:
         return self.ns.describe_table_version(spec.DescribeTableVersionRequest(id=ID, version=version)).version
 
     def delete(self, *ranges: tuple[int, int]) -> int | None:
-        bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": ID, "ranges": bounds})
-        assert request is not None
-        return self.ns.batch_delete_table_versions(request).deleted_count
+        return deleted(self.ns, ID, *ranges)
 
     def staging(self, number: int) -> str:
         """Returns the location of a version's manifest as it was passed to the catalog."""
@@ -95,12 +100,17 @@ class Site:
 
     def rename(self, name: str, to: str | None) -> None:
         """Moves a manifest, or removes it."""
-        session = lance.file.LanceFileSession(self.location, storage_options=self.options or None)
+        session = self.session
         if to is not None:
             with TemporaryDirectory() as folder:
                 session.download_file(f"_versions/{name}", f"{folder}/copy")
                 session.upload_file(f"{folder}/copy", f"_versions/{to}")
         session.delete_file(f"_versions/{name}")
+
+
+def deleted(ns: Namespace, id: list[str], *ranges: tuple[int, int]) -> int | None:
+    bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
+    return ns.batch_delete_table_versions({"id": id, "ranges": bounds}).deleted_count
 
 
 def rows(*values: int) -> pa.Table:
@@ -128,11 +138,6 @@ def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Site]:
     yield from site(Quirks(), (tmp_path / "root").as_uri(), {})
-
-
-@pytest.fixture
-def nessie(tmp_path: Path) -> Iterator[Site]:
-    yield from site(NESSIE, (tmp_path / "root").as_uri(), {})
 
 
 def site(quirks: Quirks, root: str, options: dict[str, str], **properties: str) -> Iterator[Site]:
@@ -163,8 +168,7 @@ def test_lance_writes_and_reads_by_the_catalog(everywhere: Site) -> None:
 
 def test_versions_are_reported(everywhere: Site) -> None:
     at = everywhere
-    for number in (1, 2, 3):
-        assert at.write(number, "append" if number > 1 else "create") == number
+    at.fill(3)
     sizes = {}
     for version in at.page().versions:
         assert version.manifest_path.endswith(f"/_versions/{name(version.version)}")
@@ -173,9 +177,7 @@ def test_versions_are_reported(everywhere: Site) -> None:
     assert at.describe() == at.describe(3) == at.page(descending=True, limit=1).versions[0]
     assert at.describe().timestamp_millis and isinstance(sizes[3], int)
     for missing in (0, 4):
-        with pytest.raises(
-            err.TableVersionNotFoundError, match=rf"^Table version not found: a\$t é \(version {missing}"
-        ):
+        with pytest.raises(err.TableVersionNotFoundError, match=rf"version not found: a\$t é \(version {missing}"):
             at.describe(missing)
     with pytest.raises(ValueError, match="Table version not found"):
         at.open(4)
@@ -194,9 +196,7 @@ def test_a_table_without_versions_has_none(here: Site) -> None:
 @pytest.mark.parametrize("descending", [None, False, True])
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 9])
 def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) -> None:
-    here.write(1, "create")
-    for number in (2, 3, 4, 5):
-        here.write(number, "append")
+    here.fill(5)
     result: list[int] = []
     token: str | None = None
     for _ in range(9):
@@ -208,22 +208,17 @@ def test_lists_come_in_pages(here: Site, descending: bool | None, limit: int) ->
     assert result == ([5, 4, 3, 2, 1] if descending else [1, 2, 3, 4, 5])
 
 
-def test_a_page_is_requested_as_it_should_be(here: Site) -> None:
-    here.write(1, "create")
+def test_pages_are_checked_and_the_latest_version_costs_one_short_call(here: Site) -> None:
+    here.fill(2)
+    here.server.clear()
+    assert here.listed(descending=True, limit=1) == [2]
+    (request,) = here.server.requests
+    assert request.path.endswith("?snapshots=refs")
     with pytest.raises(err.InvalidInputError, match="limit 0"):
         here.page(limit=0)
     for token in ("x", "WyJhIl0="):
         with pytest.raises(err.InvalidInputError, match="not one of this listing"):
             here.page(page_token=token)
-
-
-def test_the_latest_version_costs_one_short_call(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
-    here.server.clear()
-    assert here.listed(descending=True, limit=1) == [2]
-    (request,) = here.server.requests
-    assert request.path.endswith("?snapshots=refs")
 
 
 def test_what_a_dead_writer_left_is_finished_by_who_reads(everywhere: Site) -> None:
@@ -263,8 +258,7 @@ def test_many_may_move_a_manifest_at_once(everywhere: Site) -> None:
 
 
 def test_a_manifest_that_is_nowhere_is_reported(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
+    here.fill(2)
     here.rename(name(2), None)
     for read in (here.describe, here.listed, lambda: here.listed(descending=True, limit=1)):
         with pytest.raises(err.InvalidTableStateError, match="its latest version 2 has no manifest"):
@@ -331,9 +325,7 @@ def test_lance_does_not_know_what_the_server_refused(here: Site) -> None:
 
 def test_versions_are_deleted(everywhere: Site) -> None:
     at = everywhere
-    at.write(1, "create")
-    for number in range(2, 8):
-        at.write(number, "append")
+    at.fill(7)
     assert at.delete() == 0 and at.delete((2, 3), (0, 2), (9, 12)) == 2
     assert at.delete((2, 3)) == 0 and at.listed() == [3, 4, 5, 6, 7]
     at.open().tags.create("kept", 4)
@@ -356,8 +348,7 @@ def test_versions_are_deleted(everywhere: Site) -> None:
 
 
 def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
+    here.fill(2)
     kept = here.metadata
     kept["snapshots"] = [it for it in kept["snapshots"] if it["snapshot-id"] == 2]
     assert here.listed() == [1, 2] and here.delete((0, -1)) == 1
@@ -365,9 +356,7 @@ def test_a_delete_that_died_half_way_is_done_again(here: Site) -> None:
 
 
 def test_what_lance_cleans_up_is_no_version_any_more(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
-    here.write(3, "append")
+    here.fill(3)
     here.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     assert here.listed() == [3]
     with pytest.raises(err.TableVersionNotFoundError):
@@ -379,9 +368,8 @@ def test_versions_that_others_committed_are_found(here: Site) -> None:
     location = f"{here.root}/other"
     for _ in range(3):
         lance.write_dataset(rows(1), location, mode="append")
-    here.server.add_table(
-        ID[:1], ID[1], properties={"table_type": "LANCE", "managed_by": "IMPL"}, location=location, snapshots=2
-    )
+    properties = {"table_type": "LANCE", "managed_by": "IMPL"}
+    here.server.add_table(ID[:1], ID[1], properties=properties, location=location, snapshots=2)
     # The third is only in the storage: the catalog knows two.
     assert here.listed() == [1, 2] and here.values() == [1, 1]
     assert here.open(1).count_rows() == 1
@@ -450,13 +438,12 @@ def test_another_manifest_is_never_replaced(everywhere: Site, monkeypatch: pytes
     at = everywhere
     if not links:
         monkeypatch.setattr(os, "link", no_link)
-    at.write(1, "create")
-    at.write(2, "append")
+    at.fill(2)
     staged = f"{name(3)}-{uuid4()}"
     options = at.options or None
     assert lance.write_dataset(rows(3), at.location, mode="append", storage_options=options).version == 3
     at.rename(name(3), staged)
-    session = lance.file.LanceFileSession(at.location, storage_options=options)
+    session = at.session
 
     def past(call: object) -> None:
         if at.server.requests[-1].method == "POST":
@@ -464,12 +451,8 @@ def test_another_manifest_is_never_replaced(everywhere: Site, monkeypatch: pytes
                 Path(folder, "past").write_bytes(b"written past the catalog")
                 session.upload_file(f"{folder}/past", f"_versions/{name(3)}")
 
-    with (
-        at.ns.observe(past),
-        pytest.raises(
-            err.InvalidTableStateError, match="another client committed a version without the catalog"
-        ) as raised,
-    ):
+    message = "another client committed a version without the catalog"
+    with at.ns.observe(past), pytest.raises(err.InvalidTableStateError, match=message) as raised:
         at.ns.create_table_version(create(at, 3, staged))
     assert raised.value.__notes__ == ["version 3 of a$t é is committed; a request for it tries this step again"]
     with TemporaryDirectory() as folder:
@@ -483,20 +466,12 @@ def no_link(*_: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_a_file_system_need_not_have_hard_links(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", no_link)
-    assert [here.write(1, "create"), here.write(2, "append")] == [1, 2]
-    assert here.values() == [1, 2] and all(path.endswith(".manifest") for path in here.files())
-
-
 def test_batches_hold_versions_alone(here: Site) -> None:
-    here.write(1, "create")
+    here.fill(2)
     version = {"id": ID, "version": 2, "manifest_path": f"x/{name(2)}-x"}
 
     def commit(*operations: dict[str, Any]) -> object:
-        request = spec.BatchCommitTablesRequest.from_dict({"operations": list(operations)})
-        assert request is not None
-        return here.ns.batch_commit_tables(request)
+        return here.ns.batch_commit_tables({"operations": list(operations)})
 
     for operation in ("declare_table", "deregister_table"):
         with pytest.raises(err.UnsupportedOperationError, match=f"{operation} in a commit of several operations"):
@@ -505,22 +480,13 @@ def test_batches_hold_versions_alone(here: Site) -> None:
         commit({"delete_table_versions": {"id": ID, "ranges": []}})
     with pytest.raises(err.InvalidInputError, match="each must have exactly one operation, not 0"):
         commit({})
-    with pytest.raises(
-        err.InvalidInputError, match="each must have exactly one operation, not 2: declare_table, create_table_version"
-    ):
+    with pytest.raises(err.InvalidInputError, match="one operation, not 2: declare_table, create_table_version"):
         commit({"declare_table": {"id": ID}, "create_table_version": version})
     with pytest.raises(err.InvalidInputError, match="it appears twice"):
         commit({"create_table_version": version}, {"create_table_version": version})
     assert here.ns.batch_commit_tables(spec.BatchCommitTablesRequest(operations=[])).results == []
-
-
-def test_a_batch_may_be_a_version_of_one_table(here: Site) -> None:
-    here.write(1, "create")
-    here.write(2, "append")
     request = {"id": ID, "version": 2, "manifest_path": here.staging(2)}
-    batch = spec.BatchCommitTablesRequest.from_dict({"operations": [{"create_table_version": request}]})
-    assert batch is not None
-    (result,) = here.ns.batch_commit_tables(batch).results
+    (result,) = here.ns.batch_commit_tables({"operations": [{"create_table_version": request}]}).results
     assert result.create_table_version is not None and result.create_table_version.version == here.describe(2)
 
 
@@ -573,23 +539,16 @@ def test_versions_of_the_storage_are_removed_with_what_only_they_hold(stored: tu
     ns, id = stored
     location = ns.declare_table(spec.DeclareTableRequest(id=id)).location
     assert location is not None
-
-    def delete(*ranges: tuple[int, int]) -> int | None:
-        bounds = [{"start_version": start, "end_version": end} for start, end in ranges]
-        request = spec.BatchDeleteTableVersionsRequest.from_dict({"id": id, "ranges": bounds})
-        assert request is not None
-        return ns.batch_delete_table_versions(request).deleted_count
-
-    assert delete((0, -1)) == 0
+    assert deleted(ns, id, (0, -1)) == 0
     for value in range(6):
         lance.write_dataset(rows(value), location, mode="overwrite")
     lance.dataset(location).tags.create("kept", 4)
     files = len([*Path(location.removeprefix("file://"), "data").iterdir()])
     with pytest.raises(err.InvalidInputError, match=r"\[5, 7\) contains the latest version 6"):
-        delete((5, 7))
+        deleted(ns, id, (5, 7))
     with pytest.raises(err.InvalidTableStateError, match="version 4 cannot be deleted: tag 'kept'"):
-        delete((0, -1))
-    assert delete((2, 4), (5, -1)) == 3
+        deleted(ns, id, (0, -1))
+    assert deleted(ns, id, (2, 4), (5, -1)) == 3
     assert [it.version for it in ns.list_table_versions(spec.ListTableVersionsRequest(id=id)).versions] == [1, 4, 6]
     assert len([*Path(location.removeprefix("file://"), "data").iterdir()]) == files - 3
     assert lance.dataset(location).to_table().num_rows == 1

@@ -61,6 +61,9 @@ def test_tables_are_grouped_by_weight() -> None:
     assert len(groups) == 8 and sorted(e.share for e in shares) == list(range(8))
     assert {e.shares for e in shares} == {8}
     assert [len(group) for group in reading.group_entries([entry(n, fragments=50) for n in range(100)], 4)] == [25] * 4
+    assert entry(0, rows=0).weight == reading.OPENING
+    with_empty = reading.group_entries([entry(n, rows=0) for n in range(10)], 5)
+    assert [len(group) for group in with_empty] == [2] * 5
 
 
 @given(st.lists(st.tuples(st.integers(0, 5_000_000), st.integers(1, 40)), max_size=30), st.integers(1, 12))
@@ -81,12 +84,6 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
     heaviest = max((e.weight for group in groups for e in group), default=0)
     if len(groups) == tasks:
         assert max(loads) - min(loads) <= heaviest
-
-
-def test_opening_counts_even_where_there_are_no_rows() -> None:
-    assert entry(0, rows=0).weight == reading.OPENING
-    with_empty = reading.group_entries([entry(n, rows=0) for n in range(10)], 5)
-    assert [len(group) for group in with_empty] == [2] * 5
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 7])
@@ -124,6 +121,9 @@ def test_a_version_is_read_and_rows_that_fit(tmp_path: Path) -> None:
     lance.write_dataset(rows, first.location, mode="append")
     assert [id for _, _, id in read([first])] == [1, 2, 3]
     assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)] and read([first], "id > 9") == []
+    # Only the table may be wanted.
+    result = list(reading.batches([first], pa.schema([("from", pa.string())]), "from", scanning.Condition("id > 1")))
+    assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
 def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
@@ -132,12 +132,6 @@ def test_shares_of_a_table_are_the_whole_of_it(tmp_path: Path) -> None:
     result = [[id for _, _, id in read([share])] for share in shares]
     assert [id for ids in result for id in ids] == list(range(70))
     assert [len(ids) for ids in result] == [20, 20, 30]
-
-
-def test_only_the_table_may_be_wanted(tmp_path: Path) -> None:
-    entry = write(tmp_path, "t", pa.table({"id": [1, 2, 3]}))
-    result = list(reading.batches([entry], pa.schema([("from", pa.string())]), "from", scanning.Condition("id > 1")))
-    assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
 def test_what_fails_is_named(tmp_path: Path) -> None:
@@ -167,9 +161,8 @@ def test_map_in_arrow_reads_the_plans_it_is_given(tmp_path: Path) -> None:
 def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     large = write(tmp_path, "large", pa.table({"id": range(40_000), "s": ["x"] * 40_000}), max_rows_per_file=10_000)
     small = [write(tmp_path, f"t{n}", pa.table({"id": [40_000 + n], "s": [None]})) for n in range(6)]
-    parts = [
-        part.encode() for part in reading.Plan([large, *small], 4, "_table", scanning.Condition("id % 2 = 0")).split()
-    ]
+    plan = reading.Plan([large, *small], 4, "_table", scanning.Condition("id % 2 = 0"))
+    parts = [part.encode() for part in plan.split()]
     read = reading.plans_reader(WANT)
     tasks = [pa.Table.from_batches(read(iter([pa.record_batch({"plan": [part]})])), WANT) for part in parts]
     assert len(tasks) == 4 and all(task.num_rows < 20_000 for task in tasks)
@@ -179,10 +172,8 @@ def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
 def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
     less = write(tmp_path, "less", pa.table({"id": [1, 2, 3]}))
     more = write(tmp_path, "more", pa.table({"id": [4, 5], "s": ["x", "y"]}))
-    assert read([less, more]) == [
-        *(("less", None, n) for n in (1, 2, 3)),
-        *(("more", s, n) for n, s in ((4, "x"), (5, "y"))),
-    ]
+    all_rows = [*(("less", None, n) for n in (1, 2, 3)), ("more", "x", 4), ("more", "y", 5)]
+    assert read([less, more]) == all_rows
     types = pa.schema([("id", pa.int64()), ("s", pa.string())])
     assert read([less, more], "s = 'x'", types) == [("more", "x", 4)]
     assert read([less, more], "s IS NULL AND id <> 2", types) == [("less", None, 1), ("less", None, 3)]
@@ -192,9 +183,8 @@ def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
     narrow = write(tmp_path, "narrow", pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["x", "y"]}))
     wide = write(tmp_path, "wide", pa.table({"id": [1, 2**40], "s": ["x", "y"]}))
     assert read([narrow, wide], f"id < {2**40} AND id > 1", pa.schema([("id", pa.int64())])) == [("narrow", "y", 2)]
-    single = write(
-        tmp_path, "single", pa.table({"x": pa.array([0.1, 0.5], pa.float32()), "id": [1, 2], "s": ["x", "y"]})
-    )
+    floats = pa.array([0.1, 0.5], pa.float32())
+    single = write(tmp_path, "single", pa.table({"x": floats, "id": [1, 2], "s": ["x", "y"]}))
     double = pa.schema([("x", pa.float64())])
     # The column of the filter is not among those to read; 0.1 as a float differs from 0.1 as a double.
     assert read([single], "x <= 0.1 OR x = 0.5", double) == [("single", "y", 2)]
@@ -216,21 +206,15 @@ def located(*ids: str, version: int | None = 1) -> Locations:
 def test_views_that_cannot_be_are_refused(locations: Locations, message: str) -> None:
     with pytest.raises(InvalidInputError, match=f"^views: {message}"):
         views(None, locations)  # type: ignore[arg-type]
-
-
-def test_a_view_needs_a_name() -> None:
     with pytest.raises(InvalidInputError, match=r"the name for a\$t must not be empty"):
         views(None, located("a$t"), name=lambda id: "")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="no DataFrames"):
+        union([])
 
 
 @pytest.mark.parametrize(("name", "sql"), [("t", "`t`"), ("a`b", "`a``b`"), ("``", "``````"), ("a.b c", "`a.b c`")])
 def test_names_are_quoted(name: str, sql: str) -> None:
     assert quote(name) == sql
-
-
-def test_nothing_at_all_cannot_be_united() -> None:
-    with pytest.raises(InvalidInputError, match="no DataFrames"):
-        union([])
 
 
 def chain(count: int) -> str:
@@ -295,21 +279,13 @@ def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -
     lance.write_dataset(pa.table({"id": range(5)}), table.location, mode="append")
     limits = CleanupLimits(older_than=0.0, retain_versions=2)
     what = Examination(target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, min_fragments=3)
-    result, cleaned = map(
-        json.loads,
-        maintain.execute(
-            maintain.encode([Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)])
-        ),
-    )
+    jobs = [Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)]
+    result, cleaned = map(json.loads, maintain.execute(maintain.encode(jobs)))
     dataset = lance.dataset(table.location)
     expected = maintaining.examine(dataset, Examination(20, True, None, what.compaction, 3))[1]
     state, planned = maintaining.parse_examination(result[2])
     assert (state.version, state.rows, state.fragments, state.small_fragments) == (3, 35, 4, 4)
     assert (state.stale_indexes, state.unindexed_rows) == (("id_idx",), 5)
     assert planned == expected and len(planned) > 0
-    assert (
-        maintaining.parse_removed(cleaned[2])
-        == (state.old_versions, state.removable_bytes)
-        == (1, state.removable_bytes)
-    )
+    assert maintaining.parse_removed(cleaned[2]) == (1, state.removable_bytes) and state.old_versions == 1
     assert [it["version"] for it in dataset.versions()] == [2, 3]
