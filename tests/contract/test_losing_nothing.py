@@ -10,25 +10,10 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
-from lance_namespace import (
-    CountTableRowsRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    ListTablesRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
 from lance_ns_async.backends.base import Backend
@@ -39,6 +24,7 @@ from tests.contract.conftest import Parent
 from tests.contract.site import Site
 from tests.fakes.memory import over
 from tests.support.budget import with_usual
+from tests.support.errors import catch
 from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
@@ -125,8 +111,7 @@ async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any,
 
     two.backend.meddle = meddle
     if ours == "create":
-        with pytest.raises(TableAlreadyExistsError):
-            await two.ours.write(two.id, OURS, mode=ours)
+        await catch(err.TableAlreadyExistsError, two.ours.write(two.id, OURS, mode=ours))
         assert await two.rows() == [7, 8, 9]
     else:
         made = await two.ours.write(two.id, OURS, mode=ours)
@@ -139,8 +124,7 @@ async def test_a_create_that_fails_leaves_what_others_wrote_meanwhile(two: Two) 
         await two.theirs.write(id, THEIRS, mode="append")
 
     two.backend.meddle = meddle
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.rows() == [7, 8, 9]
 
 
@@ -150,8 +134,7 @@ async def test_a_create_that_fails_leaves_what_others_declared_meanwhile(two: Tw
         await two.theirs.declare_table({"id": list(id)})
 
     two.backend.meddle = meddle
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.theirs.exists(two.id)
 
 
@@ -172,8 +155,7 @@ async def test_an_interrupt_during_the_declaration_leaves_no_registration(two: T
 
 
 async def test_a_create_that_fails_by_itself_leaves_nothing(two: Two) -> None:
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert not await two.theirs.exists(two.id)
     await two.theirs.write(two.id, OURS)
     assert await two.rows() == [1, 2]
@@ -222,11 +204,10 @@ async def cut_off(two: Two) -> str:
     place = str((await two.theirs.describe_table({"id": two.id})).location)
 
     async def meddle(id: TableId) -> None:
-        raise ServiceUnavailableError("cut off")
+        raise err.ServiceUnavailableError("cut off")
 
     two.backend.removed = meddle
-    with pytest.raises(ServiceUnavailableError, match="cut off"):
-        await two.ours.drop_table({"id": two.id})
+    await catch(err.ServiceUnavailableError, two.ours.drop_table({"id": two.id}), "cut off")
     return place
 
 
@@ -266,8 +247,7 @@ async def test_data_registered_after_a_drop_was_cut_off_stays(
         await two.ours.write(two.id, THEIRS)
         await two.ours.drop_table({"id": two.id})
     else:
-        with pytest.raises(TableNotFoundError):
-            await two.ours.drop_table({"id": two.id})
+        await catch(err.TableNotFoundError, two.ours.drop_table({"id": two.id}))
     assert (await two.theirs.open(other)).to_table() == OURS
 
 
@@ -297,12 +277,11 @@ async def test_files_missed_because_of_a_drop_get_the_right_error(two: Two, agai
             await two.theirs.write(id, THEIRS)
 
     two.backend.after = meddle
-    with pytest.raises(LanceNamespaceError) as caught:
-        await two.ours.open(two.id, version=2)
-    expected: type[LanceNamespaceError] = TableNotFoundError
+    caught = await catch(err.LanceNamespaceError, two.ours.open(two.id, version=2))
+    expected: type[err.LanceNamespaceError] = err.TableNotFoundError
     if again:
         same = is_same(old, await two.backend.describe_table(TableId(two.id)))
-        expected = TableVersionNotFoundError if same else ConcurrentModificationError
+        expected = err.TableVersionNotFoundError if same else err.ConcurrentModificationError
     assert type(caught.value) is expected, caught.value
 
 
@@ -314,7 +293,7 @@ async def test_files_that_are_still_there_are_not_reported_as_missing(two: Two) 
         await two.theirs.deregister_table({"id": list(id)})
 
     two.backend.after = meddle
-    with pytest.raises(TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
+    with pytest.raises(err.TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
         await two.ours.open(two.id, version=2)
     if not two.backend.capabilities.drops:
         assert lance.dataset(place).to_table() == OURS
@@ -338,7 +317,7 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
                 await two.ours.register_table(
                     {"id": two.id, "location": first.location, "mode": "Overwrite", "properties": {"k": str(number)}}
                 )
-        except UnsupportedOperationError as e:
+        except err.UnsupportedOperationError as e:
             assert number == 1 and "deregister it" in str(e)
             last = "0"
         else:
@@ -352,13 +331,13 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
 
 async def test_an_overwrite_that_fails_leaves_the_properties(two: Two) -> None:
     await two.ours.create_table({"id": two.id, "properties": {"k": "old"}}, stream(OURS))
-    with pytest.raises(LanceNamespaceError):
+    with pytest.raises(err.LanceNamespaceError):
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(BAD))
     result = await two.theirs.describe_table({"id": two.id})
     assert (result.properties or {})["k"] == "old" and await two.rows() == [1, 2]
     try:
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(THEIRS))
-    except UnsupportedOperationError as e:
+    except err.UnsupportedOperationError as e:
         assert "omit the properties" in str(e) or "deregister it" in str(e)
         assert await two.rows() == [1, 2]
         await two.ours.create_table({"id": two.id, "mode": "Overwrite"}, stream(THEIRS))
@@ -375,22 +354,25 @@ LOST, ROWS = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]})
 async def killed(ns: AsyncNamespace, parent: Parent) -> list[str]:
     """A declared table with data files that belong to no version."""
     id = parent.table("t")
-    location = (await ns.declare_table(DeclareTableRequest(id=id))).location
+    location = (await ns.declare_table({"id": id})).location
     assert location is not None
     write_fragments(LOST, location, mode="create")
     return id
 
 
 async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, parent: Parent, killed: list[str]) -> None:
-    assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == ["t"]
+    assert (await ns.list_tables({"id": list(parent.id)})).tables == ["t"]
     assert await ns.exists(killed)
-    assert (await ns.describe_table(DescribeTableRequest(id=killed))).location
-    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
-        await ns.count_table_rows(CountTableRowsRequest(id=killed))
-    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
+    assert (await ns.describe_table({"id": killed})).location
+    with pytest.raises(
+        err.TableNotFoundError, match="there is no version: nothing was written, or the data was removed"
+    ):
+        await ns.count_table_rows({"id": killed})
+    with pytest.raises(
+        err.TableNotFoundError, match="there is no version: nothing was written, or the data was removed"
+    ):
         await ns.open(killed)
-    with pytest.raises(TableAlreadyExistsError):
-        await ns.write(killed, ROWS)
+    await catch(err.TableAlreadyExistsError, ns.write(killed, ROWS))
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -400,7 +382,7 @@ async def test_the_rows_are_written_again(ns: AsyncNamespace, killed: list[str],
 
 
 async def test_the_name_is_free_after_a_drop(ns: AsyncNamespace, killed: list[str]) -> None:
-    await ns.drop_table(DropTableRequest(id=killed))
+    await ns.drop_table({"id": killed})
     assert not await ns.exists(killed)
     written = await ns.write(killed, ROWS)
     assert lance.dataset(written.uri).to_table() == ROWS

@@ -6,13 +6,13 @@ import asyncio
 import re
 from pathlib import Path
 
-import pytest
 from lance_namespace import DeclareTableRequest, DescribeTableRequest, RegisterTableRequest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
+from tests.support.errors import catch
 
 MANY = 12
 REQUEST_ID = re.compile(r"request(-id)? [\w-]+", re.IGNORECASE)
@@ -68,8 +68,7 @@ async def test_a_table_that_fails_affects_no_other(
     assert list(result.tables) == parent.tables("a", "b", "c")
     assert list(result.errors) == [TableId(it.id or ()) for it in (there, bad, orphan)]
     for request, error in zip((there, bad, orphan), result.errors.values(), strict=True):
-        with pytest.raises(type(error)) as alone:
-            await ns.register_table(request)
+        alone = await catch(type(error), ns.register_table(request))
         # Some catalogs add an id of the request.
         assert REQUEST_ID.sub("", str(alone.value)) == REQUEST_ID.sub("", str(error))
     again = await ns.register_tables(good)
@@ -82,10 +81,8 @@ async def test_invalid_requests_register_nothing(
     good, other = requests(site, parent, tmp_path, "a", "b")
     other.mode = "Overwrite"
     for bad, text in ((good, "occurs twice"), (other, "replaces nothing")):
-        with pytest.raises(InvalidInputError, match=text):
-            await ns.register_tables([good, bad])
-    with pytest.raises(InvalidInputError, match="max_in_flight 0"):
-        await ns.register_tables([good], max_in_flight=0)
+        await catch(InvalidInputError, ns.register_tables([good, bad]), text)
+    await catch(InvalidInputError, ns.register_tables([good], max_in_flight=0), "max_in_flight 0")
     assert not await ns.exists(TableId(good.id or ()))
 
 

@@ -6,15 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
 from lance_namespace import DropNamespaceResponse, DropTableResponse, ListNamespacesResponse
-from lance_namespace.errors import (
-    InternalError,
-    InvalidInputError,
-    NamespaceNotFoundError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import DirNamespace
 from lance_ns_async.conformance import FEATURES, Report, Result, Target, run
@@ -134,7 +128,7 @@ def decode_names(method: Method) -> Method:
 def only_exact_modes(method: Method) -> Method:
     def call(self: Toy, request: Any) -> Any:
         if request.mode not in (None, "Create", "ExistOk", "Overwrite", "Replace"):
-            raise InvalidInputError(request.mode)
+            raise err.InvalidInputError(request.mode)
         return method(self, request)
 
     return call
@@ -183,19 +177,19 @@ MUTANTS = {
     ),
     "a missing namespace that is listed as empty": (
         "list_namespaces",
-        ignoring(NamespaceNotFoundError, NOTHING_LISTED),
+        ignoring(err.NamespaceNotFoundError, NOTHING_LISTED),
         "reading",
         "a missing namespace is not",
     ),
     "another code for a missing table": (
         "describe_table",
-        answering(TableNotFoundError, InternalError),
+        answering(err.TableNotFoundError, err.InternalError),
         "tables",
         "a missing table is not found",
     ),
     "another code for a missing namespace": (
         "declare_table",
-        answering(NamespaceNotFoundError, InvalidInputError),
+        answering(err.NamespaceNotFoundError, err.InvalidInputError),
         "tables",
         "declaring needs the namespace",
     ),
@@ -225,7 +219,7 @@ MUTANTS = {
     "a skip that is ignored": ("drop_namespace", changing(mode=None), "namespaces", "a drop with mode skip accepts"),
     "a success for a missing namespace": (
         "drop_namespace",
-        ignoring(NamespaceNotFoundError, DropNamespaceResponse()),
+        ignoring(err.NamespaceNotFoundError, DropNamespaceResponse()),
         "namespaces",
         "a missing namespace is not found",
     ),
@@ -292,7 +286,7 @@ def test_a_fault_of_rows_is_found_by_name(
 def test_what_is_not_supported_is_no_fault() -> None:
     def refuse(method: Method) -> Method:
         def call(self: Toy, request: Any) -> Any:
-            raise UnsupportedOperationError("rename_table")
+            raise err.UnsupportedOperationError("rename_table")
 
         return call
 
@@ -303,7 +297,7 @@ def test_what_is_not_supported_is_no_fault() -> None:
 def test_a_catalog_that_has_none_of_the_operations_does_not_conform() -> None:
     class Nothing(Toy):
         def create_namespace(self, request: Any) -> Any:
-            raise UnsupportedOperationError("create_namespace")
+            raise err.UnsupportedOperationError("create_namespace")
 
     report = check(Nothing, "listing")
     assert not report.conforms and report.counts == {Result.UNSUPPORTED: len(report.checks)}

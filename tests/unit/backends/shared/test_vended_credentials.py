@@ -384,10 +384,9 @@ async def test_relative_default_location(
                 lambda: ns.create_table({"id": id}, stream(ROWS)),
                 lambda: ns.session.staging().begin(TableId(id), "create", lambda _: ROWS.schema),
             ):
-                with pytest.raises(
-                    (err.InvalidInputError, err.InvalidTableStateError), match=r"db\$t.*'db\.db.* is relative"
-                ):
-                    await work()
+                await catch(
+                    (err.InvalidInputError, err.InvalidTableStateError), work(), r"db\$t.*'db\.db.* relative"
+                )
                 assert not await ns.exists(id)
     assert os.listdir(tmp_path) == []
 
