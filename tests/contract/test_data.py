@@ -29,7 +29,6 @@ async def test_a_table_is_created_read_changed_and_dropped(ns: AsyncNamespace, p
     added = await ns.insert_into_table({"id": id}, stream(ROWS))
     assert (added.num_inserted_rows, added.version) == (3, 2) and await _count(ns, id) == 6
     query = {"id": id, "k": 1, "vector": {"single_vector": [1.0, 0.0]}, "filter": "id = 2"}
-    assert query is not None
     (row,) = in_file((await ns.query_table(query)).data)
     assert row == {"id": 2, "text": "green pear", "v": [1.0, 0.0], "_distance": 0.0}
     await ns.delete_from_table({"id": id, "predicate": "id > 1"})
@@ -67,13 +66,6 @@ async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, parent: 
     assert found.rows["_table"].to_pylist()[:2] == [str(table) for table in tables]
     counted = (await ns.count_many([parent.id], filter="id > 1")).raise_for_errors()
     assert counted.counts == dict.fromkeys(tables, 2)
-
-
-async def test_a_name_is_free_again_once_its_table_is_dropped(ns: AsyncNamespace, parent: Parent) -> None:
-    for rows in (ROWS, ROWS.select(["id"])):
-        await ns.create_table({"id": parent.table("t")}, stream(rows))
-        assert (await ns.open(parent.table("t"))).to_table() == rows
-        await ns.drop_table({"id": parent.table("t")})
 
 
 async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, parent: Parent) -> None:
@@ -115,7 +107,7 @@ async def test_python_writes_and_opens_the_same(ns: AsyncNamespace, parent: Pare
     for name in ("t", "u"):
         assert (await ns.write(parent.table(name), ROWS)).version == 1
     request = {"id": parent.table("t"), "new_columns": [{"name": "twice", "expression": "id * 2"}]}
-    assert request is not None and (await ns.alter_table_add_columns(request)).version == 2
+    assert (await ns.alter_table_add_columns(request)).version == 2
     opened = await ns.open_many([parent.table(name) for name in ("t", "u", "none")])
     assert {id.name: dataset.schema.names for id, dataset in opened.tables.items()} == {
         "t": ["id", "text", "v", "twice"],
@@ -128,13 +120,11 @@ async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace,
     """Its HYBRID_SEARCH merges a VECTOR_SEARCH and a SEARCH by their row ids."""
     id = parent.table("t")
     await ns.create_table({"id": id}, stream(ROWS))
-    index = {"id": id, "column": "text", "index_type": "FTS"}
-    await ns.create_table_index(index)
+    await ns.create_table_index({"id": id, "column": "text", "index_type": "FTS"})
 
     async def search(**fields: object) -> list[dict[str, Any]]:
         columns = {"column_names": ["id", "text"]}
         query = {"id": id, "k": 2, "columns": columns, "with_row_id": True, **fields}
-        assert query is not None
         return in_file((await ns.query_table(query)).data)
 
     nearest = await search(vector={"single_vector": [1.0, 0.0]}, vector_column="v", distance_type="l2", prefilter=True)

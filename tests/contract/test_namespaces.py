@@ -23,12 +23,10 @@ async def test_an_unknown_mode_is_reported(ns: AsyncNamespace, children: Childre
 
 
 async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, children: Children) -> None:
-    missing = children.child("none")
-    with pytest.raises(NamespaceNotFoundError, match=f"^Namespace not found: {re.escape(str(children.id('none')))} "):
-        await ns.describe_namespace({"id": missing})
-    await catch(NamespaceNotFoundError, ns.namespace_exists({"id": missing}))
-    await catch(NamespaceNotFoundError, ns.list_namespaces({"id": missing}))
-    await catch(NamespaceNotFoundError, ns.drop_namespace({"id": missing}))
+    missing = {"id": children.child("none")}
+    message = f"^Namespace not found: {re.escape(str(children.id('none')))} "
+    for operation in ("describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"):
+        await catch(NamespaceNotFoundError, getattr(ns, operation)(missing), message)
     assert not await ns.exists(children.id("none"))
 
 

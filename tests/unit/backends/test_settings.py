@@ -8,7 +8,7 @@ from pathlib import Path
 import lance_namespace.errors as err
 import pytest
 
-from lance_ns_async import AsyncNamespace, Policy
+from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.hive3.settings import HiveSettings
 from lance_ns_async.backends.polaris.backend import PolarisBackend, PolarisSettings
 from lance_ns_async.backends.rest.backend import RestSettings
@@ -110,24 +110,6 @@ def test_invalid_properties(impl: str, properties: Mapping[str, str | None], mes
     with pytest.raises(err.InvalidInputError) as raised:
         AsyncNamespace.connect(impl, given)
     assert message in str(raised.value) and "sesame" not in str(raised.value).replace("'sesame'", "")
-
-
-def test_defaults_of_unity() -> None:
-    settings = UnitySettings.parse(LEAST["unity"])
-    assert settings.api_path == "/api/2.1/unity-catalog"
-    assert (settings.connect_timeout, settings.read_timeout, settings.max_retries) == (10, 60, 3)
-    assert settings.auth_token is None and settings.root is None and settings.storage_options() is None
-    assert settings.policy().attempt_timeout == 70
-
-
-def test_defaults_of_polaris() -> None:
-    settings = PolarisSettings.parse(LEAST["polaris"])
-    assert (settings.connect_timeout, settings.read_timeout) == (10.0, 30.0)
-    assert settings.policy().max_retries == 3 and settings.policy().max_in_flight == Policy().max_in_flight
-    assert settings.scope == "PRINCIPAL_ROLE:ALL" and settings.list_style == "qualified"
-    unset = (settings.auth_token, settings.credential, settings.realm, settings.root, settings.catalogs)
-    assert unset == (None,) * 5
-    assert settings.filter_tables is False and settings.storage_options() is None
 
 
 def test_defaults_of_hive() -> None:
@@ -275,17 +257,6 @@ async def test_bearer_token_of_unity(caplog: pytest.LogCaptureFixture) -> None:
     assert "sesame" not in caplog.text
 
 
-async def test_storage_options_of_unity() -> None:
-    options = {"region": "us-west-2", "allow_http": "true"}
-    with FakeUnity() as server:
-        names = server.add_lance_tables("main", "a", 101)
-        async with unity.connected(server, **{"storage.region": "us-west-2", "unity.storage.allow_http": "true"}) as ns:
-            assert (await ns.describe_table(["main", "a", "t0000"])).storage_options == options
-            assert (await ns.declare_table(["main", "a", "new"])).storage_options == options
-            many = await ns.describe_tables([["main", "a", name] for name in names])
-            assert all(table.storage_options == options for table in many.raise_for_errors().tables.values())
-
-
 @pytest.mark.parametrize(
     ("root", "location"),
     [
@@ -315,9 +286,3 @@ async def test_headers_of_polaris() -> None:
         assert [request.headers["X-Team"] for request in server.requests] == ["blue", "blue"]
         assert [request.headers.getall("Polaris-Realm") for request in server.requests] == [["north"], ["north"]]
         assert polaris.list_requests(server)[1] == "GET catalog/polaris/v1/cat/namespaces/a/generic-tables/t"
-    with polaris.open_server() as server:
-        server.add_table("cat", ("a",), "t")
-        async with polaris.connected(server, **{"header.X-Team": "blue", "auth_token": "sesame"}) as ns:
-            await ns.describe_table(["cat", "a", "t"])
-        headers = server.requests[0].headers
-        assert (headers["X-Team"], headers["Authorization"]) == ("blue", "Bearer sesame")

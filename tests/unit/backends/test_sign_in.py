@@ -126,9 +126,7 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
-        await catch(
-            err.UnauthenticatedError, site.describe(ns), r"fetch_token: auth_command .* 1: Please run az login"
-        )
+        await catch(err.UnauthenticatedError, site.describe(ns), r"fetch_token: auth_command .* 1: Please run az login")
     assert not site.server.requests
 
 
@@ -182,9 +180,7 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
         assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
         assert all("X-Gateway" not in request.headers for request in provider.requests)
         async with site.connected(**{**ways, "oauth2_server_uri": f"{provider.url}/tokn"}) as ns:
-            await catch(
-                err.InvalidInputError, site.describe(ns), r"no such page .*/tokn\); is oauth2_server_uri right"
-            )
+            await catch(err.InvalidInputError, site.describe(ns), r"no such page .*/tokn\); is oauth2_server_uri right")
         async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
             await catch(err.LanceNamespaceError, site.describe(ns), "is oauth2_server_uri right and the server up")
 
@@ -400,8 +396,7 @@ async def connect_signing(server: FakePolaris | FakeIceberg, **more: str) -> Asy
         "rest.signing-region": "eu-central-1",
         "rest.access-key-id": KEY,
         "rest.secret-access-key": SECRET,
-        "backoff_initial": "1ms",
-        "backoff_max": "2ms",
+        **QUICK,
     }
     impl = "polaris" if isinstance(server, FakePolaris) else "iceberg"
     async with AsyncNamespace.connect(impl, {**usual, **more}) as ns:
@@ -461,7 +456,7 @@ def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
         yield server
 
 
-async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts) -> None:
+async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: FakePolaris, sts: FakeSts) -> None:
     role = {
         "assume_role_arn": ARN,
         "assume_role_external_id": "lance",
@@ -471,6 +466,12 @@ async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts
     async with connect_signing(polaris_server, **role) as ns:
         await describe_signed(ns)
         await describe_signed(ns)
+        assert len(sts.roles) == 1
+        request = polaris_server.requests[-1]
+        # Rejected keys are replaced.
+        assert polaris_server.signatures
+        polaris_server.signatures.expired.add("ASIAROLE1")
+        await describe_signed(ns)
     parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
     assert parameters == {
         "RoleArn": ARN,
@@ -478,18 +479,8 @@ async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts
         "DurationSeconds": "1800",
         "ExternalId": "lance",
     }
-    assert len(sts.roles) == 1
-    assert "Credential=ASIAROLE1/" in polaris_server.requests[-1].headers["Authorization"]
-    assert polaris_server.requests[-1].headers["X-Amz-Security-Token"] == "sesame-token-1"
-
-
-async def test_rejected_keys_of_a_role_are_replaced(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        await describe_signed(ns)
-        assert polaris_server.signatures
-        polaris_server.signatures.expired.add("ASIAROLE1")
-        await describe_signed(ns)
-    assert len(sts.roles) == 2
+    assert len(sts.roles) == 2 and "Credential=ASIAROLE1/" in request.headers["Authorization"]
+    assert request.headers["X-Amz-Security-Token"] == "sesame-token-1"
 
 
 async def test_iceberg_signs_with_a_role_too() -> None:

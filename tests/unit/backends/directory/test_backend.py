@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -63,49 +63,23 @@ async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(ns: Async
     assert await list_tables(NamespaceId(), "bb", 1) == Page(["c"], "c")
 
 
-async def test_a_root_with_odd_letters_is_served_as_well(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "é b%20c")}) as ns:
-        await ns.create_namespace(["db"])
-        for name in "abcd":
-            declared = await ns.declare_table(["db", name])
-            assert declared.location is not None
-            lance.write_dataset(DATA, declared.location)
-        described = (await ns.describe_tables([["db", name] for name in "abcd"])).raise_for_errors()
-        assert [lance.dataset(table.location).count_rows() for table in described.tables.values()] == [2] * 4
-
-
 async def test_an_unused_root_is_an_empty_catalog(tmp_path: Path) -> None:
     fresh, made = (AsyncNamespace.connect("dir", {"root": str(tmp_path / name)}) for name in ("fresh", "made"))
+    id = ["sales", "orders"]
     async with fresh, made:
         await made.create_namespace(["other"])
         for ns in (fresh, made):
-            assert not await ns.exists(["sales"]) and not await ns.exists(["sales", "orders"])
-            assert await catch_message(ns.describe_table({"id": ["sales", "orders"]})) == MISSING
-            assert await catch_message(ns.table_exists({"id": ["sales", "orders"]})) == MISSING
-            assert await catch_message(ns.open(["sales", "orders"])) == MISSING
-            assert await catch_message(ns.write(["sales", "orders"], DATA, mode="append")) == MISSING
-            for operation, call in {
-                "declare_table": ns.declare_table({"id": ["sales", "orders"]}),
-                "list_tables": ns.list_tables({"id": ["sales"]}),
-                "list_namespaces": ns.list_namespaces({"id": ["sales"]}),
-                "describe_namespace": ns.describe_namespace({"id": ["sales"]}),
-            }.items():
-                assert (
-                    await catch_message(call)
-                    == f"Namespace not found: sales ({operation}: there is no namespace of that name)"
-                )
-            assert (await catch_message(ns.write(["sales", "orders"], DATA))).startswith("Namespace not found: sales (")
+            assert not await ns.exists(["sales"]) and not await ns.exists(id)
+            missing = r"^Table not found: sales\$orders \(describe_table: there is no table of that name\)$"
+            for call in (ns.describe_table(id), ns.table_exists(id), ns.open(id), ns.write(id, DATA, mode="append")):
+                await catch(err.TableNotFoundError, call, missing)
+            for operation in ("list_tables", "list_namespaces", "describe_namespace"):
+                missing = rf"^Namespace not found: sales \({operation}: there is no namespace of that name\)$"
+                await catch(err.NamespaceNotFoundError, getattr(ns, operation)(["sales"]), missing)
+            for call in (ns.declare_table(id), ns.write(id, DATA)):
+                await catch(err.NamespaceNotFoundError, call, r"^Namespace not found: sales \(")
             assert (await ns.list_tables({"id": []})).tables == []
         assert not (tmp_path / "fresh" / "__manifest").exists()
-
-
-MISSING = "Table not found: sales$orders (describe_table: there is no table of that name)"
-
-
-async def catch_message(call: Awaitable[object]) -> str:
-    """Returns the message of a call's error."""
-    raised = await catch(err.LanceNamespaceError, call)
-    return str(raised.value)
 
 
 async def test_a_table_is_written_anew_with_other_properties_where_it_is(ns: AsyncNamespace) -> None:
@@ -186,19 +160,6 @@ async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -
         assert "sesame" not in repr(ns)
 
 
-@pytest.mark.parametrize("home", [[], ["a"]])
-async def test_a_name_is_free_again_once_its_table_is_gone(ns: AsyncNamespace, home: list[str]) -> None:
-    rows, id = pa.table({"id": [1]}), [*home, "t"]
-    await ns.create_namespace({"id": ["a"]})
-    await ns.write(id, rows)
-    await ns.drop_table({"id": id})
-    await ns.declare_table({"id": id})
-    await ns.deregister_table({"id": id})
-    await catch(err.TableNotFoundError, ns.describe_table({"id": id}))
-    assert (await ns.write(id, rows)).to_table() == rows
-    assert [*(await ns.list_tables({"id": home})).tables] == ["t"]
-
-
 async def test_files_of_a_killed_process_at_the_root_block_no_other_table(ns: AsyncNamespace, tmp_path: Path) -> None:
     rows, place = pa.table({"id": [1]}), tmp_path / "t.lance"
     for name in (".lance-reserved", ".lance-deregistered", "data/.tmpAbC"):
@@ -276,45 +237,13 @@ async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> 
 ROWS = pa.table({"id": [1]})
 
 
-def loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def loop_of_two(path: Path) -> None:
-    path.symlink_to("other.lance")
-    path.with_name("other.lance").symlink_to(path.name)
-
-
-def dangling_link(path: Path) -> None:
-    path.symlink_to("nothing")
-
-
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def link_to_a_file(path: Path) -> None:
-    path.with_name("file").touch()
-    path.symlink_to("file")
-
-
-def loop_inside(path: Path) -> None:
-    path.mkdir()
-    (path / "x").symlink_to("x")
-
-
-def loop_upwards(path: Path) -> None:
-    path.mkdir()
-    (path / "up").symlink_to("..")
-
-
-NO_FOLDERS: Mapping[str, Callable[[Path], None]] = {
-    "loop": loop,
-    "loop_of_two": loop_of_two,
-    "dangling_link": dangling_link,
-    "pipe": pipe,
+NO_FOLDERS: Mapping[str, Callable[[Path], object]] = {
+    "loop": lambda path: path.symlink_to(path.name),
+    "loop_of_two": lambda path: (path.symlink_to("other.lance"), path.with_name("other.lance").symlink_to(path.name)),
+    "dangling_link": lambda path: path.symlink_to("nothing"),
+    "pipe": os.mkfifo,
     "file": Path.touch,
-    "link_to_a_file": link_to_a_file,
+    "link_to_a_file": lambda path: (path.with_name("file").touch(), path.symlink_to("file")),
 }
 
 
@@ -331,18 +260,18 @@ async def test_what_is_no_folder_is_no_table(ns: AsyncNamespace, kind: str, tmp_
         await catch(err.TableNotFoundError, work)
     await catch(err.InvalidTableStateError, ns.declare_table({"id": ["bad"]}), str(path))
     result = await ns.describe_tables([["bad"], ["good"]])
-    assert list(result.tables) == [TableId(["good"])] and isinstance(
-        result.errors[TableId(["bad"])], err.TableNotFoundError
-    )
+    assert list(result.tables) == [TableId(["good"])]
+    assert [type(error) for error in result.errors.values()] == [err.TableNotFoundError]
     assert path.name in os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("make", [loop_inside, loop_upwards])
+@pytest.mark.parametrize(("name", "target"), [("x", "x"), ("up", "..")])
 async def test_a_folder_with_a_loop_affects_no_other_table(
-    ns: AsyncNamespace, make: Callable[[Path], None], tmp_path: Path
+    ns: AsyncNamespace, tmp_path: Path, name: str, target: str
 ) -> None:
     lance.write_dataset(ROWS, tmp_path / "good.lance")
-    make(tmp_path / "bad.lance")
+    (tmp_path / "bad.lance").mkdir()
+    (tmp_path / "bad.lance" / name).symlink_to(target)
     assert (await ns.list_tables({"id": []})).tables == ["bad", "good"]
     for work in (ns.declare_table({"id": ["bad"]}), ns.drop_table({"id": ["bad"]})):
         await catch(err.InvalidTableStateError, work, f"{tmp_path}/bad.lance")
@@ -362,9 +291,8 @@ async def test_a_manifest_that_is_a_loop_is_named(ns: AsyncNamespace, tmp_path: 
 
 
 async def test_a_table_registered_at_a_loop_is_named(ns: AsyncNamespace, tmp_path: Path) -> None:
-    loop(tmp_path / "bad.lance")
+    (tmp_path / "bad.lance").symlink_to("bad.lance")
     await ns.create_namespace({"id": ["n"]})
     await ns.register_table({"id": ["n", "t"], "location": "bad.lance"})
     for work in (ns.open(["n", "t"]), ns.count_table_rows({"id": ["n", "t"]}), ns.drop_table({"id": ["n", "t"]})):
-        raised = await catch(err.LanceNamespaceError, work, f"{tmp_path}/bad.lance")
-        assert isinstance(raised.value, err.InvalidTableStateError)
+        await catch(err.InvalidTableStateError, work, f"{tmp_path}/bad.lance")

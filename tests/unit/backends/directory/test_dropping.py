@@ -328,13 +328,7 @@ async def test_what_a_killed_drop_leaves_at_the_root_of_an_object_store(has_mani
 @pytest.mark.parametrize("home", HOMES, ids=["root", "namespace"])
 async def test_an_object_store_decides_between_drops_and_deregistrations(home: list[str]) -> None:
     with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        properties = {"root": "s3://lake/x", **storage}
-        async with (
-            AsyncNamespace.connect("dir", properties) as one,
-            AsyncNamespace.connect("dir", properties) as two,
-            AsyncNamespace.connect("dir", properties) as three,
-        ):
+        async with connect_s3(server) as one, connect_s3(server) as two, connect_s3(server) as three:
             await one.create_namespace({"id": ["s"]})
             for name in "ab":
                 request = {"id": [*home, name]}
@@ -376,9 +370,7 @@ async def test_the_latest_manifest_is_deleted_after_the_others_and_before_the_da
 
 async def test_a_table_at_the_location_of_a_running_drop_keeps_its_files() -> None:
     with FakeS3() as server:
-        storage = {f"storage.{key}": value for key, value in server.options.items()}
-        properties = {"root": "s3://lake/x", **storage}
-        async with AsyncNamespace.connect("dir", properties) as one, AsyncNamespace.connect("dir", properties) as two:
+        async with connect_s3(server) as one, connect_s3(server) as two:
             await one.create_namespace({"id": ["s"]})
             await one.declare_table({"id": ["s", "t"], "location": "a"})
             await one.write(["s", "t"], DATA, mode="overwrite")

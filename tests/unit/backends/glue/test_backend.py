@@ -82,11 +82,9 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue, ns: A
 async def test_invalid_declaration(
     server: FakeGlue, ns: AsyncNamespace, name: str, fields: dict[str, object], text: str
 ) -> None:
-    with pytest.raises(err.InvalidInputError, match=text):
-        await ns.declare_table({"id": ["db", name], **{"location": "s3://b/t", **fields}})
-    with pytest.raises(err.InvalidInputError, match=text):
-        request = {"id": ["db", name], "mode": "Overwrite", **{"location": "s3://b/t", **fields}}
-        await ns.register_table(request)
+    request = {"id": ["db", name], "location": "s3://b/t", **fields}
+    await catch(err.InvalidInputError, ns.declare_table(request), text)
+    await catch(err.InvalidInputError, ns.register_table({**request, "mode": "Overwrite"}), text)
     assert server.calls == []
 
 
@@ -131,11 +129,6 @@ async def test_storage_options_are_the_configured_ones_over_the_table_s(server: 
     expected = {"region": "us-east-1", "access_key_id": "AKIASTORAGE", "timeout": "5s"}
     assert alone.storage_options == expected and alone.properties == kept
     assert [table.storage_options for table in result.tables.values()] == [expected] * 12
-
-
-async def test_without_anything_to_say_there_are_no_storage_options(server: FakeGlue, ns: AsyncNamespace) -> None:
-    server.add_table("", "db", "t")
-    assert (await described(ns, "db", "t")).storage_options is None
 
 
 async def test_a_missing_database_is_no_missing_table(server: FakeGlue, ns: AsyncNamespace) -> None:
@@ -346,15 +339,6 @@ async def test_every_table_is_resolved_though_a_third_of_the_calls_are_throttled
         await resolved(ns, NAMES[:7])
     async with connected(many, max_retries="8", bulk_strategy="get") as ns:
         await resolved(ns, NAMES[:200])
-
-
-async def test_tables_of_many_databases_are_described_side_by_side(many: FakeGlue, lake: AsyncNamespace) -> None:
-    for i in range(4):
-        many.add_database("", f"db{i}")
-        many.add_tables("", f"db{i}", NAMES[:10])
-    ids = [TableId([f"db{i}", name]) for i in range(4) for name in NAMES[:10]]
-    result = (await lake.describe_tables(ids)).raise_for_errors()
-    assert set(result.tables) == set(ids) and many.calls == ["GetTables"] * 4
 
 
 @given(st.lists(st.text("ab-_ 0é", min_size=1, max_size=255), unique=True, max_size=60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,11 +186,8 @@ async def test_cascade_refuses_other_objects(
     for database in ("a", "d"):
         server.add_table("lake", database, "t")
     add_object(server)
-    with pytest.raises(
-        err.InvalidInputError, match=rf"namespace lake\$d: .* it also contains {held}; remove"
-    ) as raised:
-        await ns.drop_namespace(drop(*id, cascade=True))
-    assert "a cascade drops only Lance tables" in str(raised.value)
+    message = rf"namespace lake\$d: a cascade drops only Lance tables.* it also contains {held}; remove"
+    await catch(err.InvalidInputError, ns.drop_namespace(drop(*id, cascade=True)), message)
     assert await tables(ns, "lake", "a") == await tables(ns, "lake", "d") == ["t"]
     assert not any(method.startswith(("drop_", "alter_")) for method in server.calls)
 
@@ -230,9 +228,8 @@ async def test_a_cascade_that_fails_half_way_names_what_is_gone(server: FakeHive
     async with connected(server, client_pool_size="1") as ns:
         server.fail("MetaException", "not today", match="^drop_table")
         raised = await catch(err.InternalError, ns.drop_namespace(drop("hive", "d", cascade=True)), "not today")
-        assert (
-            len(raised.value.__notes__) == 1 and "of the 2 tables of hive$d are no longer" in raised.value.__notes__[0]
-        )
+        [note] = raised.value.__notes__
+        assert "of the 2 tables of hive$d are no longer" in note
 
 
 async def test_a_catalog_that_cannot_be_dropped_names_the_missing_tables(server: FakeHive, ns: AsyncNamespace) -> None:
@@ -280,13 +277,12 @@ async def test_catalog_with_a_table_in_its_default_database(server: FakeHive, ns
     assert "drop_catalog" not in server.calls
 
 
-@pytest.mark.parametrize("method", ["alter_catalog", "drop_catalog"])
-@pytest.mark.parametrize("how", ["fails", "cuts", "cuts-after"])
+@pytest.mark.parametrize(
+    ("method", "how"), [*product(("alter_catalog", "drop_catalog"), ("fails", "cuts")), ("alter_catalog", "cuts-after")]
+)
 async def test_failed_drop_of_a_catalog_changes_nothing(
     server: FakeHive, ns: AsyncNamespace, method: str, how: str
 ) -> None:
-    if (method, how) == ("drop_catalog", "cuts-after"):
-        return
     await ns.create_namespace(create("lake", description="all of it"))
     before, default = await kept(ns, "lake"), await kept(ns, "lake", "default")
     if how == "fails":

@@ -13,7 +13,7 @@ import lance_namespace.errors as err
 import pytest
 from lance_namespace import DescribeTableResponse
 
-from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
+from lance_ns_async import AsyncNamespace, CacheUse, TableId
 from tests.fakes.iceberg import LANCE, MANAGED, VENDING, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.support.errors import catch
@@ -73,19 +73,6 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
         assert server.requests[-1].headers[VENDING] == "vended-credentials"
 
 
-async def test_older_servers_put_them_into_the_configuration_of_the_table() -> None:
-    async with running(connected, vending(vends_config=KEYS, load_config=REGION)) as (_server, ns):
-        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
-
-
-async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table() -> None:
-    keys = {"s3.access-key-id": "own", "s3.secret-access-key": "own"}
-    with vending(vends_config=KEYS, load_config=REGION, vends=[{"prefix": "s3://", "config": keys}]) as server:
-        async with connected(server) as ns:
-            options = {"aws_access_key_id": "own", "aws_secret_access_key": "own"}
-            assert (await described(ns)).storage_options == AWS_REGION | options
-
-
 @pytest.mark.parametrize("vend", [None, False])
 async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
     async with running(connected, vending(vends=[entry()], renews=[entry()], load_config=KEYS)) as (server, ns):
@@ -103,17 +90,30 @@ async def test_a_property_enables_credentials_by_default() -> None:
         assert declared.storage_options == OPTIONS
 
 
-@pytest.mark.parametrize("vends", [{}, {"vends": []}, {"vends": [entry("s3://other")]}, {"load_config": REGION}])
-async def test_a_server_that_gives_none_changes_nothing(vends: Mapping[str, Any]) -> None:
+OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-access-key": "own"}}
+
+
+@pytest.mark.parametrize(
+    ("vends", "options", "sent"),
+    [
+        *(({"vends": vends}, {}, [LOAD]) for vends in (None, [], [entry("s3://other")])),
+        ({"load_config": REGION}, {}, [LOAD]),
+        # Older servers put the keys into the configuration of the table; those for the location do not mix with them.
+        ({"vends_config": KEYS, "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD]),
+        (
+            {"vends_config": KEYS, "load_config": REGION, "vends": [OWN]},
+            {**AWS_REGION, "aws_access_key_id": "own", "aws_secret_access_key": "own"},
+            [LOAD],
+        ),
+        ({"vends": [], "renews": [entry()], "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD, ENDPOINT]),
+    ],
+)
+async def test_options_are_those_that_the_server_gives(
+    vends: Mapping[str, Any], options: Mapping[str, str], sent: list[str]
+) -> None:
     async with running(connected, vending(**vends), **{"storage.timeout": "60s"}) as (server, ns):
-        assert (await described(ns)).storage_options == {"timeout": "60s"}
-        assert calls(server) == [LOAD]
-
-
-async def test_the_endpoint_gives_what_the_table_came_without() -> None:
-    async with running(connected, vending(vends=[], renews=[entry()], load_config=REGION)) as (server, ns):
-        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
-        assert calls(server) == [LOAD, ENDPOINT]
+        assert (await described(ns)).storage_options == {"timeout": "60s", **options}
+        assert calls(server) == sent
 
 
 async def test_the_endpoint_renews_what_ends_soon() -> None:
@@ -349,10 +349,3 @@ async def test_a_changed_result_does_not_change_the_kept_table(server: FakeIcebe
     again = await ns.describe_table(["a", "mine"])
     assert again.properties is not None
     assert again.properties["team"] == "data"
-
-
-def test_a_sync_namespace_has_its_own_cache(server: FakeIceberg) -> None:
-    with Namespace.connect("iceberg", {"endpoint": server.endpoint, "rest_table_cache_max_entries": "5"}) as ns:
-        for _ in range(2):
-            ns.describe_table(T)
-        assert ns.table_cache() == CacheUse(entries=1, max_entries=5, hits=1, misses=1)

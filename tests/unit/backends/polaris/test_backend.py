@@ -145,18 +145,6 @@ async def test_a_description_fills_both_maps(server: FakePolaris) -> None:
     assert unsaid == (None,) * 5
 
 
-async def test_no_storage_options(server: FakePolaris, ns: AsyncNamespace) -> None:
-    server.add_table("cat", ("a",), "t")
-    assert (await described(ns, "cat", "a", "t")).storage_options is None
-
-
-async def test_nothing_is_sent_before_the_first_call() -> None:
-    with FakePolaris() as server:
-        async with AsyncNamespace.connect("polaris", server.properties):
-            pass
-        assert server.connections == 0
-
-
 LEVELS = [f"n{i}" for i in range(5)]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -279,14 +279,13 @@ def vending(*entries: Any) -> FakePolaris:
 async def test_credentials_come_last_in_the_names_of_lance() -> None:
     near = {"prefix": "s3://bucket/x", "config": CONFIG}
     with vending({"prefix": "s3://bucket", "config": {"s3.access-key-id": "far"}}, near) as server:
-        server.add_table(
-            "cat", ("a",), "t", base_location="s3://bucket/x/t", properties={"aws_region": "old", "k": "v"}
-        )
+        properties = {"aws_region": "old", "k": "v"}
+        server.add_table("cat", ("a",), "t", base_location="s3://bucket/x/t", properties=properties)
         options = {"storage.access_key_id": "configured", "storage.timeout": "60s"}
         async with connected(server, **options) as ns:
             result = await described(ns, "cat", "a", "t", vend=True)
         assert result.storage_options == {"timeout": "60s", "k": "v", **OPTIONS}
-        assert result.properties == {"aws_region": "old", "k": "v"}
+        assert result.properties == properties
         assert server.requests[-1].headers[HEADER] == "vended-credentials"
 
 
@@ -330,63 +329,42 @@ async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
         assert (await described(ns, "cat", "a", "t")).location == location
 
 
-async def test_a_token_that_expired_is_renewed_for_these_calls_too() -> None:
-    async with running(connected, FakePolaris(vends=[{"prefix": "s3", "config": CONFIG}])) as (server, ns):
-        server.add_table("cat", ("a",), "t", base_location="s3://bucket/t")
-        await described(ns, "cat", "a", "t")
-        server.expire_tokens()
-        assert (await described(ns, "cat", "a", "t", vend=True)).storage_options == OPTIONS
-
-
 ROWS = pa.table({"id": [1, 2, 3]})
 
-Catalog = AbstractContextManager[tuple[str, Mapping[str, str], list[str]]]
-"""A catalog's name, the properties of a connection, and the id of a new table."""
-
 
 @contextmanager
-def relative_glue() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
-    with FakeGlue() as server:
-        server.add_database("", "db", location="db.db")
-        yield "glue", server.properties, ["db", "t"]
+def relative(impl: str) -> Iterator[tuple[Mapping[str, str], list[str]]]:
+    """Provides the properties of a catalog with a relative default location, and the id of a new table."""
+    server: Any
+    match impl:
+        case "glue":
+            server, id = FakeGlue(), ["db", "t"]
+        case "polaris":
+            server, id = FakePolaris(), ["lake", "db", "t"]
+            server.add_namespace("lake", ["db"], {"location": "db.db"})
+        case "lakekeeper":
+            (server := FakeLakekeeper(base="db.db")).add_namespace(["db"])
+            id = ["db", "t"]
+        case _:
+            (server := FakeRest(base="db.db")).namespaces["db",] = {}
+            id = ["db", "t"]
+    with server:
+        if impl == "glue":
+            server.add_database("", "db", location="db.db")
+        yield {"uri": server.url} if impl == "rest" else server.properties, id
 
 
-@contextmanager
-def relative_polaris() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
-    with FakePolaris() as server:
-        server.add_namespace("lake", ["db"], {"location": "db.db"})
-        yield "polaris", server.properties, ["lake", "db", "t"]
-
-
-@contextmanager
-def relative_lakekeeper() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
-    with FakeLakekeeper(base="db.db") as server:
-        server.add_namespace(["db"])
-        yield "lakekeeper", server.properties, ["db", "t"]
-
-
-@contextmanager
-def relative_rest() -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
-    with FakeRest(base="db.db") as server:
-        server.namespaces["db",] = {}
-        yield "rest", {"uri": server.url}, ["db", "t"]
-
-
-@pytest.mark.parametrize("catalog", [relative_glue, relative_polaris, relative_lakekeeper, relative_rest])
-async def test_relative_default_location(
-    catalog: Callable[[], Catalog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("impl", ["glue", "polaris", "lakekeeper", "rest"])
+async def test_relative_default_location(impl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with catalog() as (impl, properties, id):
+    with relative(impl) as (properties, id):
         async with AsyncNamespace.connect(impl, properties) as ns:
             for work in (
                 lambda: ns.declare_table({"id": id}),
                 lambda: ns.create_table({"id": id}, stream(ROWS)),
                 lambda: ns.session.staging().begin(TableId(id), "create", lambda _: ROWS.schema),
             ):
-                await catch(
-                    (err.InvalidInputError, err.InvalidTableStateError), work(), r"db\$t.*'db\.db.* relative"
-                )
+                await catch((err.InvalidInputError, err.InvalidTableStateError), work(), r"db\$t.*'db\.db.* relative")
                 assert not await ns.exists(id)
     assert os.listdir(tmp_path) == []
 

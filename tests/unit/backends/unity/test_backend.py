@@ -18,6 +18,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.checks import Dialect, lost_race
 from tests.support.errors import catch
+from tests.support.lake import ROWS, stream
 from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
@@ -354,28 +355,16 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield Place(server, ns, tmp_path)
 
 
-def rows() -> bytes:
-    sink = pa.BufferOutputStream()
-    table = pa.table({"id": [1]})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-@pytest.mark.parametrize("location", [None, "s3://elsewhere/t"])
-async def test_a_name_that_is_taken_exists(place: Place, location: str | None) -> None:
-    await declared(place.ns, *ID)
-    await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=location))
-
-
-async def test_registering_a_name_that_is_taken_finds_it(place: Place) -> None:
-    await declared(place.ns, *ID)
-    await catch(err.TableAlreadyExistsError, place.ns.register_table(ID, location=place.location))
+async def test_a_name_that_is_taken_exists(place: Place) -> None:
+    location = (await declared(place.ns, *ID)).location
+    for other in (None, "s3://elsewhere/t"):
+        await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=other))
+    await catch(err.TableAlreadyExistsError, place.ns.register_table(ID, location=location))
 
 
 async def test_exist_ok_keeps_the_table(place: Place) -> None:
-    await place.ns.create_table(ID, rows())
-    await place.ns.create_table(ID, rows(), mode="ExistOk")
+    await place.ns.create_table(ID, stream(ROWS))
+    await place.ns.create_table(ID, stream(ROWS), mode="ExistOk")
     assert (await place.ns.describe_tables([ID])).tables
 
 

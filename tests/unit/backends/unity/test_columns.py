@@ -150,12 +150,6 @@ def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
     assert same(schema(list(reversed(result))), original)
 
 
-def test_metadata_of_fields_and_of_the_schema_are_kept() -> None:
-    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    original = of(pa.field("é x", pa.int64()), blob, metadata={"huggingface": "x" * 5000, "ü": ""})
-    assert same(schema(columns(ID, original)), original)
-
-
 def test_a_schema_without_columns_is_none() -> None:
     assert columns(ID, of(metadata={"k": "v"})) == [] and schema([]) is None and schema(None) is None
 

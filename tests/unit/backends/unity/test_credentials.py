@@ -101,20 +101,6 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
         assert [line.partition("?")[0] for line in list_requests(server)] == ["GET tables"]
 
 
-async def test_configured_keys_give_way_to_those_given_out() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS, "expiration_time": None}) as server:
-        server.add_table(*TABLE)
-        async with connected(
-            server, **{"storage.access_key_id": "mine", "storage.aws_secret_access_key": "mine"}
-        ) as ns:
-            result = await described(ns, *TABLE, vend=True)
-        assert result.storage_options == {
-            "aws_access_key_id": "key",
-            "aws_secret_access_key": "s3cret",
-            "aws_session_token": "t0ken",
-        }
-
-
 async def test_a_local_table_needs_none() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE, location="file:///data/t")

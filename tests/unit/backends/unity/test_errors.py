@@ -125,14 +125,6 @@ async def test_a_message_that_is_missing_or_huge_does_not_hide_the_code() -> Non
         assert "Frame.java" not in str(caught.value)
 
 
-@pytest.mark.parametrize("status", [429, 400])
-async def test_throttled_creation_is_retried(server: FakeUnity, ns: AsyncNamespace, status: int) -> None:
-    error_body = body("RESOURCE_EXHAUSTED" if status == 429 else "REQUEST_LIMIT_EXCEEDED", "slowly")
-    server.fail(status, times=2, match="POST", body=error_body)
-    assert (await declared(ns, *TABLE)).location
-    assert list_requests(server) == ["POST tables"] * 3 + ["GET tables/main.a.t"]
-
-
 async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None:
     async with running(connected, FakeUnity(storage_root="s3://managed/main")) as (server, ns):
         server.cut(match="POST", when="after")
@@ -212,15 +204,6 @@ async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[t
         for _ in range(count):
             group.start_soon(one)
     return outcomes
-
-
-@creations
-async def test_sequential_creates_are_sent(
-    server: FakeUnity, ns: AsyncNamespace, create: Create, name: str, taken: type[err.LanceNamespaceError]
-) -> None:
-    await create(ns)
-    await catch(taken, create(ns), "HTTP 400")
-    assert sum(request.startswith("POST") for request in list_requests(server)) == 2
 
 
 async def test_after_a_failed_create_the_next_one_is_sent(server: FakeUnity, ns: AsyncNamespace) -> None:

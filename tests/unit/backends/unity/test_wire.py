@@ -48,22 +48,12 @@ async def outcomes(ns: AsyncNamespace, *id: str) -> dict[str, type[err.LanceName
 
 async def test_another_catalog_is_not_served(server: FakeUnity, ns: AsyncNamespace) -> None:
     server.add_table("other", "a", "t")
-    assert await outcomes(ns, "other", "a", "t") == {
-        "create_namespace": err.InvalidInputError,
-        "describe_namespace": err.NamespaceNotFoundError,
-        "drop_namespace": err.NamespaceNotFoundError,
-        "cascade": err.NamespaceNotFoundError,
-        "list_tables": err.NamespaceNotFoundError,
-        "declare_table": err.NamespaceNotFoundError,
-        "register_table": err.NamespaceNotFoundError,
-        "replace_table": err.NamespaceNotFoundError,
-        "describe_table": err.TableNotFoundError,
-        "deregister_table": err.TableNotFoundError,
-    }
-    with pytest.raises(
-        err.NamespaceNotFoundError, match=r"^Namespace not found: other .*this namespace has only the catalog main"
-    ):
-        await ns.list_namespaces(["other"])
+    result = await outcomes(ns, "other", "a", "t")
+    assert result.pop("create_namespace") is err.InvalidInputError
+    assert {result.pop(name) for name in ("describe_table", "deregister_table")} == {err.TableNotFoundError}
+    assert set(result.values()) == {err.NamespaceNotFoundError}
+    only = r"^Namespace not found: other .*this namespace has only the catalog main"
+    await catch(err.NamespaceNotFoundError, ns.list_namespaces(["other"]), only)
     await catch(err.NamespaceNotFoundError, ns.describe_namespace(["other"]), "connect with that `catalog`")
     assert list_requests(server) == []
 
@@ -96,14 +86,6 @@ async def test_names_that_can_be_are_quoted_once(server: FakeUnity, ns: AsyncNam
     assert f"GET tables/main.{quoted}.{quoted}" in list_requests(server)
 
 
-@pytest.mark.parametrize("id", [["t"], ["main", "t"], ["main", "a", "b", "t"]])
-async def test_tables_are_at_one_depth(server: FakeUnity, ns: AsyncNamespace, id: list[str]) -> None:
-    await catch(err.InvalidInputError, described(ns, *id), "exactly 2 namespace levels")
-    if len(id) == 4:
-        await catch(err.InvalidInputError, ns.describe_namespace(id[:3]), "at most 2 namespace levels")
-    assert list_requests(server) == []
-
-
 @pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
 async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, properties: dict[str, str]) -> None:
     for work in (
@@ -111,14 +93,6 @@ async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, proper
         ns.create_namespace(["main", "a"], properties=properties),
     ):
         await catch(err.InvalidInputError, work, "stores strings of up to 255 characters")
-    assert list_requests(server) == []
-
-
-async def test_null_properties_are_refused_before_any_call(server: FakeUnity, ns: AsyncNamespace) -> None:
-    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-        await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
-    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-        await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
     assert list_requests(server) == []
 
 
@@ -166,21 +140,10 @@ async def test_stored_location(server: FakeUnity, ns: AsyncNamespace, location: 
         ("S3://b/a", "has a scheme in upper case; write s3:"),
         ("s3+ddb://b/a", "use one of file, s3, gs, abfss"),
         ("memory:///a", "has the scheme 'memory'"),
-        ("", "is empty"),
         ("s3://b/a b", "a space as %20"),
         ("s3://b/a\tb", "control character"),
-        ("s3://bkt", "is the root of its storage"),
-        ("s3://bkt/", "is the root of its storage"),
-        ("s3://bkt/a/..", "has '..' in its path"),
-        ("s3://bkt/a//b", "has two slashes in a row"),
-        ("s3://bkt/a?b", "has the character"),
-        ("file://host/data/t", "has the host 'host'"),
-        ("data/t", "is relative"),
-        ("s3:///a", "has no bucket"),
         ("s3a://bkt", "is the root of its storage"),
         ("abfss://c@account.dfs.core.windows.net/", "is the root of its storage"),
-        ("file:///", "is the root of its storage"),
-        ("file:a/b", "is not a complete URI"),
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )
