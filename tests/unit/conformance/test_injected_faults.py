@@ -9,7 +9,6 @@ from typing import Any
 
 import lance_namespace as spec
 import lance_namespace.errors as err
-import pyarrow as pa
 import pytest
 
 from lance_ns_async import DirNamespace
@@ -63,15 +62,6 @@ class NeverEndsAListing(Lake):
         return page.model_copy(update={"page_token": page.page_token or "end"})
 
 
-class RepeatsAPage(Lake):
-    def list_tables(self, request: Any) -> Any:
-        token = request.page_token or ""
-        page = self.good.list_tables(request.model_copy(update={"page_token": token.removeprefix("again ") or None}))
-        if page.page_token and not token.startswith("again "):
-            page = page.model_copy(update={"page_token": f"again {token}"})
-        return page
-
-
 class OverwriteKeepsTheTable(Lake):
     def create_table(self, request: Any, request_data: bytes) -> Any:
         mode = "ExistOk" if (request.mode or "").lower() == "overwrite" else request.mode
@@ -81,20 +71,6 @@ class OverwriteKeepsTheTable(Lake):
 class CreateAcceptsAnExistingTable(Lake):
     def create_table(self, request: Any, request_data: bytes) -> Any:
         return self.good.create_table(request.model_copy(update={"mode": request.mode or "ExistOk"}), request_data)
-
-
-class InsertLosesARow(Lake):
-    def insert_into_table(self, request: Any, request_data: bytes) -> Any:
-        rows = pa.ipc.open_stream(request_data).read_all()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows.slice(1))
-        return self.good.insert_into_table(request, sink.getvalue().to_pybytes())
-
-
-class EachTableExists(Lake):
-    def table_exists(self, request: Any) -> Any:
-        return spec.TableExistsResponse()
 
 
 class DescribesAnotherLocation(Lake):
@@ -121,11 +97,6 @@ FAULTS = {
         "a listing without a limit is complete",
         "expected a last page without a token, found 101 pages that are empty",
     ),
-    RepeatsAPage: (
-        "listing",
-        "pages of tables have each name once (3)",
-        "expected each page once, found again {'tables': ",
-    ),
     OverwriteKeepsTheTable: (
         "rows",
         "each mode keeps or replaces an existing table (Overwrite-1)",
@@ -135,12 +106,6 @@ FAULTS = {
         "rows",
         "creating an existing table fails",
         r"expected TableAlreadyExistsError \(code 5\), but the call succeeded",
-    ),
-    InsertLosesARow: ("rows", "an insert appends or overwrites (Append-6)", "expected a row count of 6, found 5"),
-    EachTableExists: (
-        "tables",
-        "a missing table is not found (table_exists)",
-        r"expected TableNotFoundError \(code 4\), but the call succeeded",
     ),
     DescribesAnotherLocation: (
         "tables",

@@ -155,61 +155,34 @@ def any_mode(method: Method) -> Method:
     return call
 
 
-NOTHING_LISTED = ListNamespacesResponse(namespaces=[])
+LISTS_NONE = ignoring(err.NamespaceNotFoundError, ListNamespacesResponse(namespaces=[]))
+SUCCEEDS = ignoring(err.NamespaceNotFoundError, DropNamespaceResponse())
+NOT_MISSING = answering(err.TableNotFoundError, err.InternalError)
+NO_PARENT = answering(err.NamespaceNotFoundError, err.InvalidInputError)
 
 MUTANTS = {
     "a lost page of tables": ("list_tables", altering(lose_page), "listing", "pages of tables have each name once"),
-    "a lost page of namespaces": (
-        "list_namespaces",
-        altering(lose_page),
-        "namespaces",
-        "pages of namespaces have each name once",
-    ),
+    "a lost page of namespaces": ("list_namespaces", altering(lose_page), "namespaces", "pages of namespaces have"),
     "pages that never end": ("list_tables", altering(never_end), "listing", "pages of tables have each name once"),
     "a limit that is ignored": ("list_tables", changing(limit=None), "listing", "pages of tables have each name once"),
     "a name that is listed twice": ("list_tables", altering(repeat_name), "listing", "a listing without a limit is"),
     "whole ids in place of names": ("list_tables", altering(join_names), "listing", "a listing without a limit is"),
-    "declared tables that cannot be left out": (
+    "declared tables listed": (
         "list_tables",
         changing(include_declared=None),
         "listing",
-        "tables that are only declared can be left out",
+        "tables that are only declared",
     ),
-    "a missing namespace that is listed as empty": (
-        "list_namespaces",
-        ignoring(err.NamespaceNotFoundError, NOTHING_LISTED),
-        "reading",
-        "a missing namespace is not",
-    ),
-    "another code for a missing table": (
-        "describe_table",
-        answering(err.TableNotFoundError, err.InternalError),
-        "tables",
-        "a missing table is not found",
-    ),
-    "another code for a missing namespace": (
-        "declare_table",
-        answering(err.NamespaceNotFoundError, err.InvalidInputError),
-        "tables",
-        "declaring needs the namespace",
-    ),
+    "a missing namespace that is listed as empty": ("list_namespaces", LISTS_NONE, "reading", "a missing namespace is"),
+    "another code for a missing table": ("describe_table", NOT_MISSING, "tables", "a missing table is not found"),
+    "another code for a missing namespace": ("declare_table", NO_PARENT, "tables", "declaring needs the namespace"),
     "two that win a drop": ("drop_table", drop_again, "at once", "a table is dropped once"),
     "two that win a declare": ("declare_table", declare_again, "at once", "of concurrent declares one wins"),
     "names that are decoded": ("declare_table", decode_names, "names", "a name is stored as it is or refused"),
     "one spelling of modes": ("create_namespace", only_exact_modes, "namespaces", "mode exist ok keeps"),
     "a mode that nobody knows": ("create_namespace", any_mode, "namespaces", "an unknown mode is refused"),
-    "lost properties of tables": (
-        "declare_table",
-        forget_properties,
-        "tables",
-        "a declared table keeps its properties",
-    ),
-    "an overwrite of all content": (
-        "create_namespace",
-        drop_content,
-        "namespaces",
-        "mode overwrite keeps one with a table",
-    ),
+    "lost properties of tables": ("declare_table", forget_properties, "tables", "a declared table keeps"),
+    "an overwrite of all content": ("create_namespace", drop_content, "namespaces", "mode overwrite keeps one with a"),
     "a drop with all content": (
         "drop_namespace",
         drop_content,
@@ -217,30 +190,10 @@ MUTANTS = {
         "a drop refuses a namespace with a table",
     ),
     "a skip that is ignored": ("drop_namespace", changing(mode=None), "namespaces", "a drop with mode skip accepts"),
-    "a success for a missing namespace": (
-        "drop_namespace",
-        ignoring(err.NamespaceNotFoundError, DropNamespaceResponse()),
-        "namespaces",
-        "a missing namespace is not found",
-    ),
-    "a registration that always replaces": (
-        "register_table",
-        changing(mode="Overwrite"),
-        "tables",
-        "registering an existing table fails",
-    ),
-    "a registration that never replaces": (
-        "register_table",
-        changing(mode=None),
-        "tables",
-        "registering with mode overwrite replaces the table",
-    ),
-    "a rename to where nobody looks": (
-        "rename_table",
-        changing(new_table_name="lost"),
-        "tables",
-        "a renamed table keeps its location",
-    ),
+    "a success for a missing namespace": ("drop_namespace", SUCCEEDS, "namespaces", "a missing namespace is not found"),
+    "a register that replaces": ("register_table", changing(mode="Overwrite"), "tables", "registering an existing"),
+    "a register that keeps": ("register_table", changing(mode=None), "tables", "registering with mode overwrite"),
+    "a rename to nowhere": ("rename_table", changing(new_table_name="lost"), "tables", "a renamed table keeps its"),
 }
 
 

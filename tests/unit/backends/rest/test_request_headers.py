@@ -207,12 +207,8 @@ async def test_a_rejected_identity_is_not_replaced_by_that_of_the_namespace() ->
 
 
 async def test_a_signed_request_has_no_token_of_its_own(server: FakeRest) -> None:
-    signing = {
-        "rest_sigv4_enabled": "true",
-        "rest_signing_region": "eu-west-1",
-        "rest_access_key_id": "key",
-        "rest_secret_access_key": "secret",
-    }
+    keys = {"rest_access_key_id": "key", "rest_secret_access_key": "secret"}
+    signing = {"rest_sigv4_enabled": "true", "rest_signing_region": "eu-west-1", **keys}
     server.add_table(*T)
     async with AsyncNamespace.connect("rest", {"uri": server.url, **signing}) as ns:
         await catch(err.InvalidInputError, ns.describe_table({"id": T, "identity": ANN}), "rest_sigv4_enabled")
