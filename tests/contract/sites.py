@@ -99,8 +99,7 @@ def _polaris(tmp: Path) -> Iterator[FakePolaris]:
 
 @contextmanager
 def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> Iterator[Site]:
-    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
-    vends = [{"prefix": "s3://", "config": key}]
+    vends = [{"prefix": "s3://", "config": {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}}]
     with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=vends) as server:
 
         def add_other_table(id: TableId) -> None:

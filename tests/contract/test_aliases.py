@@ -39,7 +39,7 @@ async def _rows(ns: AsyncNamespace, id: list[str]) -> list[int]:
     return ids
 
 
-async def test_the_default_location_of_another_table_is_refused(
+async def test_the_default_location_of_a_table_is_refused(
     aliased_site: Site, ns: AsyncNamespace, parent: Parent
 ) -> None:
     await ns.write(parent.table("a"), DATA)
@@ -49,15 +49,12 @@ async def test_the_default_location_of_another_table_is_refused(
         with pytest.raises(InvalidInputError, match=r"is that of table .*; choose another location, or connect with"):
             await getattr(ns, operation)({"id": parent.table("b"), "location": location})
         assert not await ns.exists(parent.table("b"))
-    result = await ns.register_tables([{"id": parent.table("b"), "location": location}])
-    (error,) = result.errors.values()
+    (error,) = (await ns.register_tables([{"id": parent.table("b"), "location": location}])).errors.values()
     assert isinstance(error, InvalidInputError) and not await ns.exists(parent.table("b"))
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_a_drop_of_an_alias_removes_only_its_registration(
-    aliased: AsyncNamespace, parent: Parent, first: str
-) -> None:
+async def test_a_drop_of_an_alias_only_deregisters_it(aliased: AsyncNamespace, parent: Parent, first: str) -> None:
     await aliased.write(parent.table("a"), DATA)
     location = (await aliased.describe_table({"id": parent.table("a")})).location
     await aliased.register_table({"id": parent.table("b"), "location": location})
@@ -71,7 +68,7 @@ async def test_a_drop_of_an_alias_removes_only_its_registration(
 
 
 async def test_a_location_that_was_requested_twice_keeps_its_rows(
-    aliased_site: Site, ns: AsyncNamespace, parent: Parent, tmp_path: Path
+    aliased_site: Site, ns: AsyncNamespace, parent: Parent
 ) -> None:
     place = (await ns.declare_table({"id": parent.table("probe")})).location
     assert place is not None

@@ -56,7 +56,7 @@ async def in_two_threads(site: Site, make: Make) -> list[type[err.LanceNamespace
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
-async def test_of_declares_of_several_namespaces_one_wins(
+async def test_of_declares_of_several_clients_one_wins(
     ns: AsyncNamespace, site: Site, parent: Parent, run: Run
 ) -> None:
     for number in range(ROUNDS):
@@ -68,7 +68,7 @@ async def test_of_declares_of_several_namespaces_one_wins(
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
-async def test_of_creations_of_a_namespace_by_several_one_wins(
+async def test_of_several_namespace_creations_one_wins(
     ns: AsyncNamespace, site: Site, children: Children, run: Run
 ) -> None:
     for number in range(ROUNDS):
@@ -93,9 +93,7 @@ async def test_exist_ok_succeeds_while_others_drop_the_namespace(ns: AsyncNamesp
     assert not [e for e in errors if e and not isinstance(e, LOST)]
 
 
-async def test_a_registration_is_replaced_while_others_remove_it(
-    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
-) -> None:
+async def test_replacing_while_others_remove_it(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
     if not site.frees_locations:
         pytest.skip("each location can be registered once")
     id = parent.table("t")
@@ -105,8 +103,7 @@ async def test_a_registration_is_replaced_while_others_remove_it(
 
     async def register_and_remove(location: str) -> None:
         for _ in range(ROUNDS):
-            request = {"id": id, "location": location, "mode": "Overwrite"}
-            errors.append(await error(ns.register_table(request)))
+            errors.append(await error(ns.register_table({"id": id, "location": location, "mode": "Overwrite"})))
             await error(ns.deregister_table({"id": id}))
 
     errors: list[err.LanceNamespaceError | None] = []

@@ -64,8 +64,7 @@ async def test_many_tables_are_searched_and_counted(ns: AsyncNamespace, parent: 
     tables = [TableId(parent.table(name)) for name in ("a", "b")]
     assert found.rows["id"].to_pylist()[:2] == [2, 2] and set(found.searched) == set(tables)
     assert found.rows["_table"].to_pylist()[:2] == [str(table) for table in tables]
-    counted = (await ns.count_many([parent.id], filter="id > 1")).raise_for_errors()
-    assert counted.counts == dict.fromkeys(tables, 2)
+    assert (await ns.count_many([parent.id], filter="id > 1")).raise_for_errors().counts == dict.fromkeys(tables, 2)
 
 
 async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, parent: Parent) -> None:
@@ -123,8 +122,7 @@ async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace,
     await ns.create_table_index({"id": id, "column": "text", "index_type": "FTS"})
 
     async def search(**fields: object) -> list[dict[str, Any]]:
-        columns = {"column_names": ["id", "text"]}
-        query = {"id": id, "k": 2, "columns": columns, "with_row_id": True, **fields}
+        query = {"id": id, "k": 2, "columns": {"column_names": ["id", "text"]}, "with_row_id": True, **fields}
         return in_file((await ns.query_table(query)).data)
 
     nearest = await search(vector={"single_vector": [1.0, 0.0]}, vector_column="v", distance_type="l2", prefilter=True)
@@ -140,9 +138,7 @@ async def test_searches_are_asked_for_as_by_sparks_connector(ns: AsyncNamespace,
     assert [row["id"] for row in await search(vector={}, full_text_query=structured)] == [2]
 
 
-async def test_a_catalog_has_partitions_or_says_that_it_has_none(
-    ns: AsyncNamespace, site: Site, parent: Parent
-) -> None:
+async def test_a_catalog_has_partitions_or_says_it_has_none(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     await ns.write(parent.table("t"), ROWS)
     # The directory has the parent, so that it cannot be divided.
     kind: type[Exception] = err.UnsupportedOperationError

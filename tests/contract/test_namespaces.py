@@ -7,9 +7,9 @@ import re
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError, NamespaceAlreadyExistsError, NamespaceNotFoundError
+from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
-from lance_ns_async import AsyncNamespace, NamespaceId
+from lance_ns_async import AsyncNamespace
 from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 from tests.support.errors import catch
@@ -67,12 +67,6 @@ async def test_cascade_is_refused_where_the_catalog_has_none(ns: AsyncNamespace,
     with pytest.raises(InvalidInputError, match="empty namespaces only"):
         await ns.drop_namespace({"id": list(parent.id), "behavior": "Cascade"})
     assert await ns.exists(parent.id) and await ns.exists(parent.table("t"))
-
-
-async def test_the_root_is_always_there_and_stays(ns: AsyncNamespace) -> None:
-    assert await ns.exists(NamespaceId())
-    await catch(InvalidInputError, ns.drop_namespace({"id": []}), "root")
-    await catch(NamespaceAlreadyExistsError, ns.create_namespace({"id": []}))
 
 
 @pytest.mark.usefixtures("nested")

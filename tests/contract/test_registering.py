@@ -33,9 +33,7 @@ def requests(site: Site, parent: Parent, tmp_path: Path, *names: str) -> list[Re
     ]
 
 
-async def test_each_is_registered_as_it_is_alone(
-    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
-) -> None:
+async def test_each_is_registered_as_alone(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(MANY)]
     steps: list[tuple[int, int]] = []
     result = await ns.register_tables(
@@ -75,9 +73,7 @@ async def test_a_table_that_fails_affects_no_other(
     assert {type(error) for error in again.errors.values()} == {TableAlreadyExistsError} and len(again.errors) == 3
 
 
-async def test_invalid_requests_register_nothing(
-    ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path
-) -> None:
+async def test_bad_requests_register_nothing(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
     good, other = requests(site, parent, tmp_path, "a", "b")
     other.mode = "Overwrite"
     for bad, text in ((good, "occurs twice"), (other, "replaces nothing")):

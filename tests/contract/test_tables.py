@@ -55,14 +55,13 @@ async def test_deregistering_leaves_the_data(ns: AsyncNamespace, parent: Parent)
 
 async def test_dropping_removes_the_data_too(ns: AsyncNamespace, parent: Parent) -> None:
     location = await _written(ns, parent.table("t"))
-    answer = await ns.drop_table({"id": parent.table("t")})
-    assert answer.location == location
+    assert (await ns.drop_table({"id": parent.table("t")})).location == location
     assert not await ns.exists(parent.table("t"))
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(location)
 
 
-async def test_dropping_takes_every_spelling_that_finds_the_table(
+async def test_dropping_takes_each_spelling_that_finds_the_table(
     ns: AsyncNamespace, parent: Parent, site: Site
 ) -> None:
     await _written(ns, parent.table("small"))
@@ -181,12 +180,9 @@ async def test_opening_returns_details_of_the_dataset(ns: AsyncNamespace, parent
     assert result.var_schema is not None and [f.name for f in result.var_schema.fields] == ["id"]
     assert result.stats is not None and result.stats.num_fragments == 2
     assert result.table_uri is not None and "://" in result.table_uri
-    old = await ns.describe_table({"id": parent.table("t"), "version": 1})
-    assert old.version == 1
-    declared = await ns.describe_table({"id": parent.table("empty"), "check_declared": True})
-    assert declared.is_only_declared is True
-    written = await ns.describe_table({"id": parent.table("t"), "check_declared": True})
-    assert written.is_only_declared is False
+    assert (await ns.describe_table({"id": parent.table("t"), "version": 1})).version == 1
+    assert (await ns.describe_table({"id": parent.table("empty"), "check_declared": True})).is_only_declared is True
+    assert (await ns.describe_table({"id": parent.table("t"), "check_declared": True})).is_only_declared is False
 
 
 # `tests/conformance` has such names on all sites, without data.

@@ -103,13 +103,11 @@ async def test_a_registered_table_keeps_its_properties(ns: AsyncNamespace, tmp_p
     await ns.declare_table({"id": ["n", "other"], "properties": {"a": "1"}})
     for location, mode in (("mine/t.lance", "overwrite"), (default, "overwrite"), (Path(default).name, "overwrite")):
         answer = await ns.register_table({"id": ["n", "t"], "location": location, "mode": mode, "properties": odd})
-        result = await ns.describe_table({"id": ["n", "t"]})
-        assert result.properties == answer.properties == odd
+        assert (await ns.describe_table({"id": ["n", "t"]})).properties == answer.properties == odd
     assert (await ns.open(["n", "t"])).count_rows() == 2
     assert (await ns.describe_table({"id": ["n", "other"]})).properties == {"a": "1"}
     pylances: Any = DirectoryNamespace
-    theirs = pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"]))
-    assert theirs.properties == odd
+    assert pylances(root=str(tmp_path)).describe_table(DescribeTableRequest(id=["n", "t"])).properties == odd
 
 
 async def test_many_that_register_at_once_all_keep_their_properties(tmp_path: Path) -> None:
@@ -157,8 +155,7 @@ async def test_storage_options_are_given_out_and_shown_nowhere(tmp_path: Path) -
     properties = {"root": str(tmp_path), "storage.region": "eu", "storage.aws_secret_access_key": "sesame"}
     async with AsyncNamespace.connect("dir", properties) as ns:
         await ns.declare_table(["t"])
-        result = await ns.describe_table(["t"])
-        assert result.storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
+        assert (await ns.describe_table(["t"])).storage_options == {"region": "eu", "aws_secret_access_key": "sesame"}
         assert "sesame" not in repr(ns)
 
 
@@ -270,7 +267,7 @@ async def test_what_is_no_folder_is_no_table(ns: AsyncNamespace, kind: str, tmp_
 
 
 @pytest.mark.parametrize(("name", "target"), [("x", "x"), ("up", "..")])
-async def test_a_folder_with_a_loop_affects_no_other_table(
+async def test_a_folder_with_a_loop_affects_no_other(
     ns: AsyncNamespace, tmp_path: Path, name: str, target: str
 ) -> None:
     lance.write_dataset(ROWS, tmp_path / "good.lance")

@@ -64,8 +64,7 @@ def data_files(root: Path) -> list[Path]:
 
 async def unclaimed(ns: AsyncNamespace, root: Path) -> dict[str, int]:
     """Returns the folders that an audit reports as unclaimed, with their sizes."""
-    report = await fleet.audit(ns, "*", data_under=str(root))
-    rows = report.having("unclaimed")
+    rows = (await fleet.audit(ns, "*", data_under=str(root))).having("unclaimed")
     assert all(row.fields["modified"] for row in rows)
     return {Path(local_path(str(row.location)) or "").name: row.fields["bytes"] for row in rows}
 
@@ -171,8 +170,7 @@ async def test_a_killed_drop_blocks_no_name_and_loses_nothing(tmp_path: Path, ho
                 assert left <= {place.name}
             assert not await ns.exists(id) and (await ns.list_tables({"id": home})).tables == (["kept"] if home else [])
             pylances: Any = DirectoryNamespace
-            theirs = pylances(root=str(root), manifest_enabled="false").list_tables(ListTablesRequest(id=[]))
-            assert theirs.tables == []
+            assert pylances(root=str(root), manifest_enabled="false").list_tables(ListTablesRequest(id=[])).tables == []
             assert (await ns.write(id, OTHER)).to_table() == OTHER
             await ns.drop_table({"id": id})
             assert (await unclaimed(ns, root)).keys() == reported.keys()

@@ -97,8 +97,7 @@ async def test_sts_is_called_once_for_the_account_if_glue_does_not_say_it() -> N
         server.add_database("", "db")
         server.add_tables("", "db", ["t", "u"])
         async with connected(server, **server.vending) as ns:
-            result = await ns.describe_tables([["db", "t"], ["db", "u"]], vend_credentials=True)
-            assert not result.errors
+            assert not (await ns.describe_tables([["db", "t"], ["db", "u"]], vend_credentials=True)).errors
         assert sorted(server.calls) == sorted([*["GetTable"] * 2, "GetCallerIdentity", *[VEND] * 2])
 
 

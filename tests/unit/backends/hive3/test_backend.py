@@ -168,8 +168,7 @@ async def test_a_table_has_a_usual_place(server: FakeHive, catalog: str, below: 
 @pytest.mark.parametrize("location", [None, "elsewhere/t"])
 async def test_losing_declaration_keeps_files(server: FakeHive, ns: AsyncNamespace, location: str | None) -> None:
     """A metastore deletes the folder that it made for a declaration that loses against another one."""
-    root = server.warehouse.parent / "root"
-    path = root / (location or "lake/d.db/t")
+    path = server.warehouse.parent / "root" / (location or "lake/d.db/t")
 
     def win() -> None:
         server.add_table("lake", "d", "t", location=path.as_uri())
@@ -368,9 +367,7 @@ async def test_the_root_contains_databases_and_no_others(old_server: FakeHive) -
         (("default", "t "), err.TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
     ],
 )
-async def test_ambiguous_names_are_not_found(
-    old_server: FakeHive, id: tuple[str, str], error: type[Exception], message: str
-) -> None:
+async def test_ambiguous_names(old_server: FakeHive, id: tuple[str, str], error: type[Exception], message: str) -> None:
     async with connected(old_server, impl="hive2") as ns:
         await catch(error, ns.describe_table(describe(*id)), message)
     assert old_server.calls == []

@@ -170,6 +170,12 @@ def test_every_entry_of_the_error_table_is_known() -> None:
     assert codes == (exceptions - {"TApplicationException"}) | explained | {"NotStored", "Replaced", "Incomparable"}
 
 
+async def test_a_server_that_is_not_there_is_unavailable(server: FakeHive, ns: AsyncNamespace) -> None:
+    server.stop()
+    for do in DOES.values():
+        await catch(err.ServiceUnavailableError, do(ns), "cannot connect to")
+
+
 async def test_the_user_is_sent_first_and_shown_as_identity(server: FakeHive) -> None:
     async with connected(server, ugi="alice:staff, dev") as ns:
         await kept(ns, "lake")

@@ -167,8 +167,7 @@ async def test_tables_are_protected_from_other_tools_by_default(server: FakeIceb
         await ns.declare_table(["a", "declared"])
         await ns.register_table(["a", "registered"], location="s3://bucket/t")
         await ns.declare_table(["a", "own"], properties={"gc.enabled": "true"})
-        names = ("declared", "registered", "own")
-        assert [await gc_enabled(ns, name) for name in names] == ["false", "false", "true"]
+        assert [await gc_enabled(ns, name) for name in ("declared", "registered", "own")] == ["false", "false", "true"]
     async with connected(server, root=tmp_path.as_uri(), gc_enabled="true") as ns:
         await ns.declare_table(["a", "unprotected"])
         assert await gc_enabled(ns, "unprotected") is None
@@ -214,23 +213,6 @@ async def test_deregistering_never_purges(server: FakeIceberg, ns: AsyncNamespac
     assert [dropped.purge for dropped in server.dropped] == ["false"]
 
 
-async def test_a_server_that_dies_in_mid_run_leaves_what_was_found(server: FakeIceberg) -> None:
-    names = server.add_lance_tables(("a",), 60)
-    async with connected(server, max_in_flight="4") as ns:
-
-        def die(finished: int, total: int) -> None:
-            if not server_died:
-                server_died.append(True)
-                server.stop()
-
-        server_died: list[bool] = []
-        described = await ns.describe_tables([["a", name] for name in names], progress=die)
-        assert len(described) == 60 and described.tables and described.errors
-        assert all(isinstance(error, err.ServiceUnavailableError) for error in described.errors.values())
-        server.start()
-        assert len((await ns.describe_tables(described.errors)).tables) == len(described.errors)
-
-
 async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
     with pytest.raises(
@@ -265,8 +247,7 @@ async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over
 @pytest.mark.parametrize("value", [None, 1, ["x"]])
 async def test_a_value_that_is_no_text_is_reported(server: FakeIceberg, ns: AsyncNamespace, value: object) -> None:
     server.add_table(("a",), "t")
-    properties = {"table_type": "lance", "k": value}
-    body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": properties}}
+    body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": {"table_type": "lance", "k": value}}}
     server.reply(json.dumps(body).encode(), match="tables/t")
     await catch(err.InternalError, ns.describe_table(["a", "t"]), "instead of a string")
 

@@ -13,7 +13,7 @@ import lance_namespace.errors as err
 import pytest
 from lance_namespace import DescribeTableResponse
 
-from lance_ns_async import AsyncNamespace, CacheUse, TableId
+from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
 from tests.fakes.iceberg import LANCE, MANAGED, VENDING, FakeIceberg
 from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.support.errors import catch
@@ -73,21 +73,11 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
         assert server.requests[-1].headers[VENDING] == "vended-credentials"
 
 
-@pytest.mark.parametrize("vend", [None, False])
-async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    async with running(connected, vending(vends=[entry()], renews=[entry()], load_config=KEYS)) as (server, ns):
-        assert (await described(ns, vend=vend)).storage_options is None
-        assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
-        assert calls(server) == [LOAD, LOAD]
-        assert not any(VENDING in request.headers for request in server.requests)
-
-
 async def test_a_property_enables_credentials_by_default() -> None:
     async with running(connected, vending(vends=[entry()]), vend_credentials="true") as (_server, ns):
         assert (await described(ns, vend=None)).storage_options == OPTIONS
         assert (await described(ns, vend=False)).storage_options is None
-        declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
-        assert declared.storage_options == OPTIONS
+        assert (await ns.declare_table(["a", "u"], location="s3://bucket/u")).storage_options == OPTIONS
 
 
 OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-access-key": "own"}}
@@ -108,9 +98,7 @@ OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-acces
         ({"vends": [], "renews": [entry()], "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD, ENDPOINT]),
     ],
 )
-async def test_options_are_those_that_the_server_gives(
-    vends: Mapping[str, Any], options: Mapping[str, str], sent: list[str]
-) -> None:
+async def test_options_of_the_server(vends: Mapping[str, Any], options: Mapping[str, str], sent: list[str]) -> None:
     async with running(connected, vending(**vends), **{"storage.timeout": "60s"}) as (server, ns):
         assert (await described(ns)).storage_options == {"timeout": "60s", **options}
         assert calls(server) == sent
@@ -260,13 +248,17 @@ async def test_a_server_without_tags_sends_each_table() -> None:
         assert ns.table_cache() == CacheUse(entries=0, max_entries=10, hits=0, misses=2)
 
 
+def test_a_sync_namespace_has_its_own_cache(server: FakeIceberg) -> None:
+    with Namespace.connect("iceberg", {"endpoint": server.endpoint, "rest_table_cache_max_entries": "5"}) as ns:
+        assert ns.describe_table(T) == ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=1, max_entries=5, hits=1, misses=1)
+
+
 async def test_changes_by_other_clients_are_seen_at_once(server: FakeIceberg) -> None:
     async with connect_caching(server) as ns, connect_caching(server, 0) as other:
         before = await ns.describe_table(T)
-        update = {"action": "set-properties", "updates": {"team": "data"}}
-        server.commit(("a",), "t", [], [update])
-        properties = (await ns.describe_table(T)).properties
-        assert properties == {**(before.properties or {}), "team": "data"}
+        server.commit(("a",), "t", [], [{"action": "set-properties", "updates": {"team": "data"}}])
+        assert (await ns.describe_table(T)).properties == {**(before.properties or {}), "team": "data"}
         await other.deregister_table(T)
         await catch(err.TableNotFoundError, ns.describe_table(T))
         await other.declare_table(T, location="s3://bucket/new")
@@ -281,19 +273,6 @@ async def test_a_table_renamed_to_a_known_name_is_not_taken_for_the_old_one(serv
         await changing.deregister_table(T)
         await changing.rename_table(["a", "other"], new_table_name="t")
         assert (await ns.describe_table(T)).location == "s3://bucket/a/other.lance"
-
-
-async def test_own_changes_remove_the_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    await ns.describe_table(T)
-    request = {"id": T, "location": "s3://bucket/next", "mode": "OVERWRITE"}
-    await ns.register_table(request)
-    assert ns.table_cache().entries == 0
-    assert (await ns.describe_table(T)).location == "s3://bucket/next"
-    await ns.rename_table(T, new_table_name="u")
-    assert ns.table_cache().entries == 0
-    assert (await ns.describe_table(["a", "u"])).location == "s3://bucket/next"
-    await ns.deregister_table(["a", "u"])
-    assert ns.table_cache().entries == 0
 
 
 async def test_credentials_are_always_requested_anew(server: FakeIceberg, ns: AsyncNamespace) -> None:

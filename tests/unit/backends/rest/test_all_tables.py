@@ -70,8 +70,7 @@ async def test_each_page_is_one_call() -> None:
 
 async def test_pages_of_a_server_that_ignores_the_limit_are_cut() -> None:
     async with running(connect, fake()) as (server, ns):
-        body = '{"tables": ["a$t", "a$u", "root"]}'
-        server.reply(body, times=None, match="GET /v1/table?")
+        server.reply('{"tables": ["a$t", "a$u", "root"]}', times=None, match="GET /v1/table?")
         assert await pages(ns, 2) == [["a$t", "a$u"], ["root"]]
 
 

@@ -84,15 +84,6 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
     ]
 
 
-async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> None:
-    many = pa.table({"id": range(200_000)})
-    async with connect(properties) as (ns, _):
-        await ns.create_namespace({"id": ["sales"]})
-        await ns.create_table({"id": T}, stream(many))
-        response = await ns.query_table({"id": T, "k": 200_000, "vector": {}})
-        assert rows(response.data) == list(range(200_000))
-
-
 async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
     with pylance_at(tmp_path) as properties:
         async with connect(properties) as (ns, _):
@@ -278,21 +269,6 @@ def connect_auto(server: FakeRest, location: str, **properties: str) -> AsyncNam
 
 def count_rows(location: str) -> int:
     return lance.dataset(location).count_rows()
-
-
-async def test_a_server_performs_the_operations_that_it_has(properties: dict[str, str]) -> None:
-    calls: list[Call] = []
-    async with AsyncNamespace.connect("rest", {**properties, "data_operations": "auto"}) as ns:
-        await ns.create_namespace({"id": ["sales"]})
-        with ns.observe(calls.append):
-            await ns.create_table({"id": T}, stream(NUMBERS))
-            await ns.insert_into_table({"id": T}, stream(ROW))
-            await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
-            await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
-            assert (await ns.count_table_rows({"id": T})).count == 4
-    assert [call.operation for call in calls] == [
-        *("create_table", "insert_into_table", "create_table_tag", "delete_table_tag", "count_table_rows")
-    ]
 
 
 @pytest.mark.parametrize("body", ["", '{"error": "not here", "code": 0}'])

@@ -143,9 +143,7 @@ async def test_managed_versions_need_the_identity_of_the_namespace(server: FakeR
 
 
 @pytest.mark.parametrize("request_", [{"id": []}, {"id": T, "version": "one"}])
-async def test_failed_request_leaves_no_identity(
-    server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]
-) -> None:
+async def test_a_failed_request_leaves_none(server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]) -> None:
     await catch(err.InvalidInputError, ns.describe_table({**request_, "identity": ANN}))
     assert await ns.exists(T)
     assert [str(id) async for id in ns.iter_tables(["sales"])] == ["sales$t"]

@@ -65,8 +65,7 @@ async def test_a_schema_that_was_declared_is_described(dialect: Dialect) -> None
 async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out(server: FakeUnity, ns: AsyncNamespace) -> None:
     tags = pa.field("tags", pa.map_(pa.string(), pa.int8()))
     for name, field in (("said", tags), ("unsaid", pa.field("view", pa.list_view(pa.int8())))):
-        request = {"id": ["main", "a", name], "location": f"s3://b/{name}"}
-        await ns.declare_table(request, schema=pa.schema([field]))
+        await ns.declare_table({"id": ["main", "a", name], "location": f"s3://b/{name}"}, schema=pa.schema([field]))
     schema = (await described(ns, "main", "a", "said")).var_schema
     assert schema is not None and schema.fields[0].type.type == "map"
     assert (await described(ns, "main", "a", "unsaid")).var_schema is None
@@ -75,8 +74,7 @@ async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out(server: 
 async def test_a_listing_gives_no_schema_and_requests_no_columns(server: FakeUnity) -> None:
     async with opened(server) as backend:
         declared = await backend.declare_table(TableId(["main", "a", "t"]), "s3://b/t", {"k": "v"}, EMBEDDINGS)
-        page = await backend.scan_tables(NamespaceId(["main", "a"]), None)
-        assert page.items == [replace(declared, schema=None)]
+        assert (await backend.scan_tables(NamespaceId(["main", "a"]), None)).items == [replace(declared, schema=None)]
     assert "omit_columns=true" in list_requests(server)[-1] and "omit_properties" not in list_requests(server)[-1]
 
 
@@ -154,14 +152,9 @@ async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: D
             await catch(err.NamespaceNotFoundError, work, "Catalog not found: main")
 
 
-async def test_the_root_holds_the_catalog_and_costs_no_call(server: FakeUnity, ns: AsyncNamespace) -> None:
-    server.add_catalog("other")
-    assert (await ns.list_namespaces([])).namespaces == ["main"]
-    assert await ns.exists(NamespaceId())
-    assert list_requests(server) == []
-
-
 async def test_the_catalog_is_described_and_neither_made_nor_dropped(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.add_catalog("other")
+    assert (await ns.list_namespaces([])).namespaces == ["main"] and await ns.exists(NamespaceId())
     assert (await ns.describe_namespace(["main"])).properties == {}
     assert (await ns.list_tables(["main"])).tables == []
     await catch(err.InvalidInputError, ns.create_namespace(["main"]), "created and dropped with Unity's own tools")
@@ -257,8 +250,7 @@ async def test_a_schema_made_twice_is_listed_once_and_dropped_twice(server: Fake
     server.duplicate("main.a")
     for properties in ({"k": "first"}, {}):
         assert (await ns.list_namespaces(["main"])).namespaces == ["a"]
-        result = await ns.describe_namespace(["main", "a"])
-        assert result.properties == properties
+        assert (await ns.describe_namespace(["main", "a"])).properties == properties
         await ns.drop_namespace(["main", "a"])
     assert not await ns.exists(NamespaceId(["main", "a"]))
 
@@ -357,21 +349,12 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 
 async def test_a_name_that_is_taken_exists(place: Place) -> None:
     location = (await declared(place.ns, *ID)).location
-    for other in (None, "s3://elsewhere/t"):
-        await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=other))
+    for requested in (None, "s3://elsewhere/t"):
+        await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=requested))
     await catch(err.TableAlreadyExistsError, place.ns.register_table(ID, location=location))
-
-
-async def test_exist_ok_keeps_the_table(place: Place) -> None:
-    await place.ns.create_table(ID, stream(ROWS))
     await place.ns.create_table(ID, stream(ROWS), mode="ExistOk")
-    assert (await place.ns.describe_tables([ID])).tables
-
-
-async def test_a_location_of_another_table_is_denied(place: Place) -> None:
-    location = (await declared(place.ns, *ID)).location
-    with pytest.raises(err.PermissionDeniedError, match="Access denied"):
-        await declared(place.ns, "main", "a", "other", location=f"{location}/inside")
+    other = declared(place.ns, "main", "a", "other", location=f"{location}/inside")
+    await catch(err.PermissionDeniedError, other, "Access denied")
 
 
 async def test_a_table_gets_another_name_only_after_its_registration_is_removed(place: Place) -> None:

@@ -273,8 +273,7 @@ def fields(types: SearchStrategy[pa.DataType], names: SearchStrategy[str]) -> Se
 
 
 def decimals(make: Any, most: int) -> SearchStrategy[pa.DataType]:
-    digits = st.integers(1, most)
-    return digits.flatmap(lambda p: st.builds(make, st.just(p), st.integers(-3, p)))
+    return st.integers(1, most).flatmap(lambda p: st.builds(make, st.just(p), st.integers(-3, p)))
 
 
 LEAVES: SearchStrategy[pa.DataType] = st.one_of(

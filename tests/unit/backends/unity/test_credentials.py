@@ -36,8 +36,7 @@ async def test_names_of_credentials(credentials: dict[str, Any], options: dict[s
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
             result = await described(ns, *TABLE, vend=True)
             assert result.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
-            plain = await described(ns, *TABLE)
-            assert plain.storage_options == {"region": "us-west-2"}
+            assert (await described(ns, *TABLE)).storage_options == {"region": "us-west-2"}
         assert list_requests(server) == [
             "GET tables/main.a.t",
             "POST temporary-table-credentials",

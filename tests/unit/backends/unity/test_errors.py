@@ -28,6 +28,7 @@ ROOT = {"root": "s3://b/r"}
 TABLE = ["main", "a", "t"]
 LANCE = {"table_type": "lance"}
 
+Error = type[err.LanceNamespaceError]
 Work = Callable[[AsyncNamespace], Awaitable[Any]]
 
 OPERATIONS: dict[str, Work] = {
@@ -39,7 +40,7 @@ OPERATIONS: dict[str, Work] = {
     "declare_table": lambda ns: declared(ns, *TABLE),
 }
 
-CASES: list[tuple[int, str | None, str, type[err.LanceNamespaceError], str]] = [
+CASES: list[tuple[int, str | None, str, Error, str]] = [
     (404, "CATALOG_NOT_FOUND", "describe_namespace", err.NamespaceNotFoundError, "Catalog not found: main"),
     (404, "SCHEMA_NOT_FOUND", "describe_namespace", err.NamespaceNotFoundError, "Schema not found: main.a"),
     (404, "SCHEMA_NOT_FOUND", "describe_table", err.NamespaceNotFoundError, "Schema not found: main.a"),
@@ -91,7 +92,7 @@ def body(code: str, message: str | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("status", "code", "operation", "error", "message"), CASES)
 async def test_error_of_each_code(
-    server: FakeUnity, status: int, code: str | None, operation: str, error: type[err.LanceNamespaceError], message: str
+    server: FakeUnity, status: int, code: str | None, operation: str, error: Error, message: str
 ) -> None:
     server.fail(status, times=None, body=body(code, message) if code else "<html><b>gateway</b> says no</html>")
     async with connected(server, max_retries="1", **ROOT) as ns:
@@ -133,7 +134,7 @@ async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None
 
 
 @pytest.mark.parametrize("columns", [[], [{"name": "x", "type_json": '"long"', "type_name": "LONG"}]])
-async def test_lost_creation_of_another_client(
+async def test_lost_creation_of_other_client(
     server: FakeUnity, ns: AsyncNamespace, columns: list[dict[str, Any]]
 ) -> None:
     server.add_table(*TABLE, location="s3://b/r/main/a/t", properties={} if not columns else LANCE, columns=columns)
@@ -189,9 +190,9 @@ creations = pytest.mark.parametrize(
 Create = Callable[[AsyncNamespace], Awaitable[None]]
 
 
-async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[type[err.LanceNamespaceError] | None]:
+async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[Error | None]:
     """Returns the error of each call; None for one that succeeded."""
-    outcomes: list[type[err.LanceNamespaceError] | None] = []
+    outcomes: list[Error | None] = []
 
     async def one() -> None:
         try:
@@ -250,18 +251,10 @@ async def test_waiting_for_another_has_an_end(server: FakeUnity) -> None:
     assert [request for request in list_requests(server) if request.startswith("POST")] == ["POST tables"]
 
 
-async def test_what_was_removed_can_be_made_again(server: FakeUnity, ns: AsyncNamespace) -> None:
-    for _ in range(3):
-        await declared(ns, *TABLE)
-        await ns.deregister_table(TABLE)
-    answer = await ns.register_table(TABLE, location="s3://b/new", mode="Overwrite")
-    assert answer.location == "s3://b/new"
-
-
 @creations
 @pytest.mark.parametrize("other", [{}, {"auth_token": "another"}], ids=["one", "two"])
 async def test_concurrent_creates_take_turns(
-    server: FakeUnity, create: Create, name: str, taken: type[err.LanceNamespaceError], other: dict[str, str]
+    server: FakeUnity, create: Create, name: str, taken: Error, other: dict[str, str]
 ) -> None:
     # If both requests were sent, both would succeed.
     server.race(name)
@@ -274,11 +267,9 @@ async def test_concurrent_creates_take_turns(
 
 
 @creations
-async def test_two_threads_take_turns(
-    server: FakeUnity, create: Create, name: str, taken: type[err.LanceNamespaceError]
-) -> None:
+async def test_two_threads_take_turns(server: FakeUnity, create: Create, name: str, taken: Error) -> None:
 
-    async def one() -> type[err.LanceNamespaceError] | None:
+    async def one() -> Error | None:
         async with connected(server, **ROOT) as ns:
             try:
                 await create(ns)

@@ -98,10 +98,8 @@ async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, proper
 
 async def test_properties_as_long_as_can_be_are_kept(server: FakeUnity, ns: AsyncNamespace) -> None:
     longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
-    made = await ns.create_namespace(["main", "b"], properties=longest)
-    assert made.properties == longest
-    table = await declared(ns, "main", "b", "t", properties=longest)
-    assert table.properties == {**longest, "table_type": "lance"}
+    assert (await ns.create_namespace(["main", "b"], properties=longest)).properties == longest
+    assert (await declared(ns, "main", "b", "t", properties=longest)).properties == {**longest, "table_type": "lance"}
 
 
 async def test_a_table_is_not_declared_as_anything_else(server: FakeUnity, ns: AsyncNamespace) -> None:
@@ -228,8 +226,7 @@ async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: Fak
     planted = server.add_lance_tables("main", "a", 5)
     first = await ns.list_tables(SCHEMA, limit=2)
     await ns.deregister_table([*SCHEMA, first.tables[-1]])
-    rest = await ns.list_tables(SCHEMA, page_token=first.page_token)
-    assert rest.tables == planted[2:]
+    assert (await ns.list_tables(SCHEMA, page_token=first.page_token)).tables == planted[2:]
 
 
 async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
