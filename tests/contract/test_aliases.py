@@ -39,9 +39,7 @@ async def _rows(ns: AsyncNamespace, id: list[str]) -> list[int]:
     return ids
 
 
-async def test_the_default_location_of_a_table_is_refused(
-    aliased_site: Site, ns: AsyncNamespace, parent: Parent
-) -> None:
+async def test_default_location_of_another_is_refused(aliased_site: Site, ns: AsyncNamespace, parent: Parent) -> None:
     await ns.write(parent.table("a"), DATA)
     location = (await ns.describe_table({"id": parent.table("a")})).location
     assert location is not None
@@ -67,7 +65,7 @@ async def test_a_drop_of_an_alias_only_deregisters_it(aliased: AsyncNamespace, p
         lance.dataset(str(location))
 
 
-async def test_a_location_that_was_requested_twice_keeps_its_rows(
+async def test_a_location_requested_twice_keeps_its_rows(
     aliased_site: Site, ns: AsyncNamespace, parent: Parent
 ) -> None:
     place = (await ns.declare_table({"id": parent.table("probe")})).location

@@ -56,9 +56,7 @@ async def in_two_threads(site: Site, make: Make) -> list[type[err.LanceNamespace
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
-async def test_of_declares_of_several_clients_one_wins(
-    ns: AsyncNamespace, site: Site, parent: Parent, run: Run
-) -> None:
+async def test_of_declares_of_several_one_wins(ns: AsyncNamespace, site: Site, parent: Parent, run: Run) -> None:
     for number in range(ROUNDS):
         id = parent.table(f"t{number}")
         outcomes = Counter(await run(site, methodcaller("declare_table", {"id": id})))
@@ -68,9 +66,7 @@ async def test_of_declares_of_several_clients_one_wins(
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])
-async def test_of_several_namespace_creations_one_wins(
-    ns: AsyncNamespace, site: Site, children: Children, run: Run
-) -> None:
+async def test_of_namespace_creations_one_wins(ns: AsyncNamespace, site: Site, children: Children, run: Run) -> None:
     for number in range(ROUNDS):
         id = children.id(f"n{number}")
         outcomes = Counter(await run(site, methodcaller("create_namespace", {"id": list(id)})))

@@ -29,45 +29,34 @@ from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
 
-Meddle = Callable[[TableId], Awaitable[None]]
+Meddle = Callable[[TableId], Awaitable[object]]
 
 
 class Meddled(Backend):
     """A mixin for backends that performs an operation of another client between the calls, once."""
 
-    meddle: Meddle | None = None
-    """The other client's operation after a table was declared."""
-    before: Meddle | None = None
-    """The other client's operation before a table is described."""
-    after: Meddle | None = None
-    """The other client's operation after a table was described."""
-    removed: Meddle | None = None
-    """The other client's operation after a table was deregistered."""
+    meddles: dict[str, Meddle]
+    """The other client's operations, each after a table was declared, described or deregistered."""
+
+    async def _meddle(self, when: str, id: TableId) -> None:
+        if (meddle := self.meddles.pop(when, None)) is not None:
+            await meddle(id)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         made = await super().declare_table(id, location, properties, schema)  # type: ignore[safe-super]
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            await meddle(id)
+        await self._meddle("declared", id)
         return made
 
     async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
         table = await super().deregister_table(id, expected)
-        meddle, self.removed = self.removed, None
-        if meddle is not None:
-            await meddle(id)
+        await self._meddle("deregistered", id)
         return table
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        before, self.before = self.before, None
-        if before is not None:
-            await before(id)
         result = await super().describe_table(id, vend=vend)  # type: ignore[safe-super]
-        after, self.after = self.after, None
-        if after is not None:
-            await after(id)
+        await self._meddle("described", id)
         return result
 
 
@@ -95,6 +84,7 @@ async def two(site: Site, parent: Parent) -> AsyncIterator[Two]:
     caller = Caller(Policy(), kind.errors)
     meddled: type[Meddled] = type("MeddledBackend", (Meddled, kind), {})
     backend = meddled.open(kind.settings.parse(site.properties), caller)
+    backend.meddles = {}
     async with AsyncNamespace.connect(site.impl, site.properties) as theirs, over(backend, caller, id="") as ours:
         yield Two(ours, backend, theirs, parent.table("t"))
 
@@ -106,10 +96,7 @@ async def two(site: Site, parent: Parent) -> AsyncIterator[Two]:
     ),
 )
 async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any, theirs: Any) -> None:
-    async def meddle(id: TableId) -> None:
-        await two.theirs.write(id, THEIRS, mode=theirs)
-
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = lambda id: two.theirs.write(id, THEIRS, mode=theirs)
     if ours == "create":
         await catch(err.TableAlreadyExistsError, two.ours.write(two.id, OURS, mode=ours))
         assert await two.rows() == [7, 8, 9]
@@ -120,10 +107,7 @@ async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any,
 
 
 async def test_a_create_that_fails_leaves_what_others_wrote_meanwhile(two: Two) -> None:
-    async def meddle(id: TableId) -> None:
-        await two.theirs.write(id, THEIRS, mode="append")
-
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = lambda id: two.theirs.write(id, THEIRS, mode="append")
     await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.rows() == [7, 8, 9]
 
@@ -133,7 +117,7 @@ async def test_a_create_that_fails_leaves_what_others_declared_meanwhile(two: Tw
         await two.theirs.deregister_table({"id": list(id)})
         await two.theirs.declare_table({"id": list(id)})
 
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = meddle
     await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.theirs.exists(two.id)
 
@@ -144,7 +128,7 @@ async def test_an_interrupt_during_the_declaration_leaves_no_registration(two: T
         # The catalog has registered the table, and its response does not arrive any more.
         raise KeyboardInterrupt
 
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = meddle
     with pytest.raises(KeyboardInterrupt) as caught:
         await (two.ours.write(two.id, OURS) if operation == "write" else two.ours.declare_table({"id": two.id}))
     if await two.backend.new_location(TableId(two.id)) is None:
@@ -206,7 +190,7 @@ async def cut_off(two: Two) -> str:
     async def meddle(id: TableId) -> None:
         raise err.ServiceUnavailableError("cut off")
 
-    two.backend.removed = meddle
+    two.backend.meddles["deregistered"] = meddle
     await catch(err.ServiceUnavailableError, two.ours.drop_table({"id": two.id}), "cut off")
     return place
 
@@ -255,10 +239,7 @@ async def test_an_append_during_a_drop_leaves_no_name_stuck(two: Two) -> None:
     await two.theirs.write(two.id, OURS)
     opened = await two.theirs.open(two.id)
 
-    async def meddle(id: TableId) -> None:
-        await anyio.to_thread.run_sync(opened.insert, THEIRS)
-
-    two.backend.removed = meddle
+    two.backend.meddles["deregistered"] = lambda id: anyio.to_thread.run_sync(opened.insert, THEIRS)
     if two.backend.capabilities.drops:
         pytest.skip("the catalog itself deletes the data")
     await two.ours.drop_table({"id": two.id})
@@ -276,7 +257,7 @@ async def test_files_missed_because_of_a_drop_get_the_right_error(two: Two, agai
         if again:
             await two.theirs.write(id, THEIRS)
 
-    two.backend.after = meddle
+    two.backend.meddles["described"] = meddle
     caught = await catch(err.LanceNamespaceError, two.ours.open(two.id, version=2))
     expected: type[err.LanceNamespaceError] = err.TableNotFoundError
     if again:
@@ -289,10 +270,7 @@ async def test_files_that_are_still_there_are_not_reported_as_missing(two: Two) 
     await two.theirs.write(two.id, OURS)
     place = (await two.theirs.describe_table({"id": two.id})).location
 
-    async def meddle(id: TableId) -> None:
-        await two.theirs.deregister_table({"id": list(id)})
-
-    two.backend.after = meddle
+    two.backend.meddles["described"] = lambda id: two.theirs.deregister_table({"id": list(id)})
     with pytest.raises(err.TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
         await two.ours.open(two.id, version=2)
     if not two.backend.capabilities.drops:

@@ -36,16 +36,14 @@ def requests(site: Site, parent: Parent, tmp_path: Path, *names: str) -> list[Re
 async def test_each_is_registered_as_alone(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(MANY)]
     steps: list[tuple[int, int]] = []
-    result = await ns.register_tables(
-        requests(site, parent, tmp_path, *names), progress=lambda *step: steps.append(step)
-    )
-    assert list(result.raise_for_errors().tables) == parent.tables(*names) and steps[-1] == (MANY, MANY)
+    done = await ns.register_tables(requests(site, parent, tmp_path, *names), progress=lambda *it: steps.append(it))
+    assert list(done.raise_for_errors().tables) == parent.tables(*names) and steps[-1] == (MANY, MANY)
     await ns.register_table(requests(site, parent, tmp_path, "alone")[0])
     alone = await ns.describe_table(DescribeTableRequest(id=parent.table("alone")))
     assert alone.location is not None
     for name, id in zip(names, parent.tables(*names), strict=True):
         described = await ns.describe_table(DescribeTableRequest(id=list(id)))
-        assert described.location == alone.location.replace("-alone", f"-{name}") == result.tables[id].location
+        assert described.location == alone.location.replace("-alone", f"-{name}") == done.tables[id].location
         # A server with pylance returns no properties.
         expected = alone.properties and {**alone.properties, "name": name}
         assert (described.properties or {}).keys() == (expected or {}).keys()

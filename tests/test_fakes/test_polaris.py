@@ -228,7 +228,7 @@ def test_requests(server: FakePolaris, method: str, path: str, body: Any, status
     ],
 )
 def test_headers(
-    server: FakePolaris, method: str, path: str, body: Any, headers: dict[str, str], status: int, expected: Any
+    server: FakePolaris, method: str, path: str, body: Any, headers: Any, status: int, expected: Any
 ) -> None:
     check(ask(server, method, path, body, headers), status, expected)
 
@@ -336,9 +336,7 @@ def test_tokens_are_issued_and_expire(form: str, headers: dict[str, str], status
 def test_a_principal_without_grants(method: str, path: str, body: Any, status: int) -> None:
     with FakePolaris(powerless={"bob": "b0b"}) as server:
         server.add_table("cat", ["a"], "t1")
-        check(
-            ask(server, method, path, body, bearing(server.token("bob"))), status, FORBIDDEN if status == 403 else ...
-        )
+        check(ask(server, method, path, body, bearing(server.token("bob"))), status, {403: FORBIDDEN}.get(status, ...))
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,7 @@ TABLE = {
 }
 
 
-def call(
-    server: FakeUnity, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-) -> Reply:
+def call(server: FakeUnity, method: str, path: str, body: Any = None, headers: Any = None) -> Reply:
     """Sends a request; the path is relative to the API's root."""
     return ask(server, method, API + path, body, {**(JSON if body is not None else {}), **(headers or {})})
 

@@ -53,10 +53,8 @@ class Site:
         return self.minted[-1]
 
     @asynccontextmanager
-    async def connected(
-        self, token: TokenFunction | None = None, /, **properties: str
-    ) -> AsyncIterator[AsyncNamespace]:
-        options = {**self.properties, **QUICK, **properties}
+    async def connected(self, token: TokenFunction | None = None, /, **more: str) -> AsyncIterator[AsyncNamespace]:
+        options = {**self.properties, **QUICK, **more}
         async with AsyncNamespace.connect(self.impl, options, token=token) as ns:
             yield ns
 
@@ -187,9 +185,7 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
 
 @pytest.mark.parametrize("status", [401, 419])
 @pytest.mark.parametrize("impl", ["iceberg", "polaris"])
-async def test_client_credentials_are_exchanged_once_for_all(
-    impl: str, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_credentials_are_exchanged_once_for_all(impl: str, status: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     calls: list[Call] = []
     server: Any
@@ -261,7 +257,7 @@ async def test_polaris_exchanges_its_own_tokens() -> None:
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
         async with AsyncNamespace.connect("polaris", {**properties, "realm": "south"}) as ns:
             with pytest.raises(
-                err.InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right"
+                err.InternalError, match=r"fetch_token: HTTP 404.*is the property realm right"
             ) as raised:
                 await ns.describe_table(["cat", "a", "t"])
         assert "oauth2_server_uri" not in str(raised.value)
@@ -434,9 +430,7 @@ async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
 async def test_rejected_signatures_and_denials_are_explained() -> None:
     with signing() as server:
         async with connect_signing(server, **{"rest.signing-name": "glue"}) as ns:
-            await catch(
-                err.UnauthenticatedError, describe_signed(ns), r"correct service.*rest\.signing-name.*keys right\?"
-            )
+            await catch(err.UnauthenticatedError, describe_signed(ns), r"correct service.*signing-name.*keys right\?")
         server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
         async with connect_signing(server) as ns:
             await catch(err.PermissionDeniedError, describe_signed(ns), "User: x may not")
@@ -457,12 +451,7 @@ def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
 
 
 async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    role = {
-        "assume_role_arn": ARN,
-        "assume_role_external_id": "lance",
-        "assume_role_timeout_sec": "30m",
-        "sts_endpoint": sts.url,
-    }
+    role = {"assume_role_external_id": "lance", "assume_role_timeout_sec": "30m", "sts_endpoint": sts.url}
     async with connect_signing(polaris_server, **role) as ns:
         await describe_signed(ns)
         await describe_signed(ns)

@@ -150,9 +150,7 @@ def test_spellings_of_one_location_are_equal(tmp_path: Path) -> None:
     assert check(SpellsLocationsInTwoWays, tmp_path, "tables").conforms
 
 
-@pytest.mark.parametrize(
-    "location", ["/tmp/a b", "/tmp/a b/", "file:/tmp/a b", "file:///tmp/a%20b", "file://localhost/tmp/a b"]
-)
+@pytest.mark.parametrize("location", ["/tmp/a b", "file:/tmp/a b", "file:///tmp/a%20b", "file://localhost/tmp/a b"])
 def test_a_folder_has_one_normal_location(location: str) -> None:
     assert normalize_location(location) == "/tmp/a b"
 

@@ -215,7 +215,7 @@ USUAL = [DATA_MUTANTS["an insert that always appends"], DATA_MUTANTS["a restore 
 
 
 @pytest.mark.parametrize(("operation", "fields", "feature", "rule"), with_usual(DATA_MUTANTS.values(), *USUAL))
-def test_a_fault_of_rows_is_found_by_name(
+def test_a_fault_of_rows_is_found(
     tmp_path: Path, operation: str, fields: dict[str, Any], feature: str, rule: str
 ) -> None:
     def call(self: DirNamespace, request: Any, *data: bytes) -> Any:

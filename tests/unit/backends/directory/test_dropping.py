@@ -160,9 +160,8 @@ async def test_a_killed_drop_blocks_no_name_and_loses_nothing(tmp_path: Path, ho
                 # The drop was not acknowledged, and is completed by another one.
                 assert await ns.exists(id) and place.name not in folders(root)
                 await ns.drop_table({"id": id})
-            left = {path.relative_to(root).parts[0] for path in data_files(root)} - {
-                Path((await ns.open(["s", "kept"])).uri).name
-            }
+            kept = Path((await ns.open(["s", "kept"])).uri)
+            left = {path.relative_to(root).parts[0] for path in data_files(root)} - {kept.name}
             reported = await unclaimed(ns, root)
             assert left <= reported.keys() and len(reported) <= 1, step
             assert all(reported[name] >= sum(it.stat().st_size for it in data_files(root / name)) > 0 for name in left)
@@ -204,15 +203,11 @@ def compete(root: str, turn: Any, outcomes: Any, operation: str, ids: list[list[
 
 
 REMOVALS = {"deregister": ["deregister_table"] * 3, "drop": ["drop_table"] * 3}
+USUAL = [("drop", True), ("both", False)]
 REMOVALS["both"] = [*REMOVALS["deregister"][:2], *REMOVALS["drop"][:2]]
 
 
-@pytest.mark.parametrize(
-    ("removal", "written"),
-    with_usual(
-        [("deregister", False), ("drop", True), ("both", False), ("both", True)], ("drop", True), ("both", False)
-    ),
-)
+@pytest.mark.parametrize(("removal", "written"), with_usual([("deregister", False), ("both", True), *USUAL], *USUAL))
 async def test_one_process_removes(ns: AsyncNamespace, tmp_path: Path, removal: str, written: bool) -> None:
     ids = [[*home, f"t{i}"] for i in range(8) for home in HOMES]
     locations = {}
@@ -221,9 +216,7 @@ async def test_one_process_removes(ns: AsyncNamespace, tmp_path: Path, removal: 
         locations[tuple(id)] = (await ns.open(id)).uri if written else ""
     operations = REMOVALS[removal]
     turn, queue = context.Barrier(len(operations)), context.Queue()
-    processes = [
-        context.Process(target=compete, args=(str(tmp_path), turn, queue, operation, ids)) for operation in operations
-    ]
+    processes = [context.Process(target=compete, args=(str(tmp_path), turn, queue, it, ids)) for it in operations]
     for process in processes:
         process.start()
     outcomes = [await asyncio.to_thread(queue.get, True, 60) for _ in range(len(operations) * len(ids))]

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import lance_namespace.errors as err
 import pytest
@@ -79,9 +80,7 @@ async def test_without_any_place_a_location_is_requested(server: FakeGlue, ns: A
         ("t", {"location": "s3://b/\x00"}, "has a control character"),
     ],
 )
-async def test_bad_declaration(
-    server: FakeGlue, ns: AsyncNamespace, name: str, fields: dict[str, object], text: str
-) -> None:
+async def test_bad_declaration(server: FakeGlue, ns: AsyncNamespace, name: str, fields: Any, text: str) -> None:
     request = {"id": ["db", name], "location": "s3://b/t", **fields}
     await catch(err.InvalidInputError, ns.declare_table(request), text)
     await catch(err.InvalidInputError, ns.register_table({**request, "mode": "Overwrite"}), text)

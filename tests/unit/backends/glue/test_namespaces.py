@@ -8,7 +8,6 @@ import lance_namespace.errors as err
 import pytest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
-from lance_ns_async.backends.glue.wire import catalog_id, is_child
 from lance_ns_async.transports.aws.transport import Service
 from tests.fakes.glue import FakeGlue
 from tests.support.errors import catch
@@ -211,36 +210,6 @@ async def test_a_database_that_is_denied_may_be_a_catalog(server: FakeGlue, ns: 
     server.deny("GetDatabase")
     assert await about(ns, "cat") == {"of": "cat", **CATALOG}
     await catch(err.PermissionDeniedError, about(ns, "db"), "GetDatabase")
-
-
-@pytest.mark.parametrize(
-    ("above", "levels", "id"),
-    [
-        ("123456789012", (), "123456789012"),
-        ("123456789012", ("A",), "123456789012:a"),
-        ("123456789012", ("a", "b"), "123456789012:a/b"),
-        ("123456789012:a", ("b", "c"), "123456789012:a/b/c"),
-    ],
-)
-def test_ids_of_catalogs_are_composed(above: str, levels: tuple[str, ...], id: str) -> None:
-    assert catalog_id(above, levels) == id
-
-
-@pytest.mark.parametrize(
-    ("id", "parent", "is_one"),
-    [
-        ("1:a", None, True),
-        ("1", None, False),
-        ("1:a/b", None, False),
-        ("1:a", "1", True),
-        ("1:a/b", "1:A", True),
-        ("1:a", "1:a", False),
-        ("1:b/c", "1:a", False),
-        ("1:a/b/c", "1:a", False),
-    ],
-)
-def test_children_are_one_level_below(id: str, parent: str | None, is_one: bool) -> None:
-    assert is_child(id, parent) is is_one
 
 
 def test_a_server_that_is_not_aws_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,9 +223,7 @@ async def test_ambiguous_location_is_refused(server: FakeHive, ns: AsyncNamespac
         ({"k": "\ud800"}, "cannot be written as UTF-8"),
     ],
 )
-async def test_invalid_properties(
-    server: FakeHive, ns: AsyncNamespace, properties: dict[str, str], message: str
-) -> None:
+async def test_bad_properties(server: FakeHive, ns: AsyncNamespace, properties: dict[str, str], message: str) -> None:
     request = {"id": ["lake", "d", "t"], "location": "/x", "properties": properties, "mode": "Overwrite"}
     await catch(err.InvalidInputError, ns.declare_table(declare("lake", "d", "t", **properties)), message)
     await catch(err.InvalidInputError, ns.register_table(request), message)

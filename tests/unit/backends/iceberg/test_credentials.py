@@ -117,10 +117,8 @@ async def test_how_soon_is_a_storage_option() -> None:
     ending = entry(changes={"s3.session-token-expires-at-ms": soon})
     with vending(vends=[ending], renews=[entry()]) as server:
         async with connected(server, **{"storage.refresh_offset_millis": "1000"}) as ns:
-            assert (await described(ns)).storage_options == OPTIONS | {
-                "expires_at_millis": soon,
-                "refresh_offset_millis": "1000",
-            }
+            own = {"expires_at_millis": soon, "refresh_offset_millis": "1000"}
+            assert (await described(ns)).storage_options == OPTIONS | own
         assert calls(server) == [LOAD]
 
 

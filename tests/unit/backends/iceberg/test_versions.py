@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -264,9 +264,7 @@ def lose(server: FakeIceberg, fails: int | str, when: When) -> None:
 @pytest.mark.parametrize("fails", ["cut", 500, 502, 503, 504])
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("quirks", [Quirks(), NESSIE])
-async def test_lost_commit_is_found(
-    tmp_path: Path, written: Path, quirks: Quirks, number: int, fails: int | str
-) -> None:
+async def test_lost_commit_is_found(tmp_path: Path, written: Path, quirks: Quirks, number: int, fails: Any) -> None:
     async with site(FakeIceberg(quirks), tmp_path, written) as here:
         await here.declared()
         if number == 2:
@@ -296,9 +294,7 @@ async def test_a_commit_that_never_arrived_is_sent_again(here: Site, fails: int 
     ],
     ids=["no-answer", "long-wait", "refused-repetitions"],
 )
-async def test_a_commit_without_an_answer_is_in_doubt(
-    here: Site, break_it: Callable[[FakeIceberg], object], sent: int
-) -> None:
+async def test_a_commit_without_an_answer_is_in_doubt(here: Site, break_it: Any, sent: int) -> None:
     await here.declared()
     break_it(here.server)
     await catch(err.ServiceUnavailableError, here.create(1), "whether it took effect is unknown")

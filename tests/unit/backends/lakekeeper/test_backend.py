@@ -349,9 +349,7 @@ async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeep
 
 
 @pytest.mark.parametrize("properties", [{"k": "a\0b"}, {"a\0b": "v"}])
-async def test_null_character_of_property(
-    server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]
-) -> None:
+async def test_null_in_a_property(server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]) -> None:
     server.add_namespace(["n"])
     for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
         call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace

@@ -91,7 +91,7 @@ Error = type[err.LanceNamespaceError]
 
 
 @pytest.mark.parametrize(("operation", "status", "type", "error"), TYPED)
-async def test_typed_error(
+async def test_typed(
     server: FakePolaris, ns: AsyncNamespace, operation: str, status: int, type: str, error: Error
 ) -> None:
     server.add_table("cat", ("a",), "t")
@@ -190,9 +190,7 @@ RACES = [
 @pytest.mark.parametrize(("type", "message"), RACES)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("mode", ["Create", "ExistOk"])
-async def test_lost_race(
-    server: FakePolaris, ns: AsyncNamespace, type: str, message: str, when: When, mode: str
-) -> None:
+async def test_race(server: FakePolaris, ns: AsyncNamespace, type: str, message: str, when: When, mode: str) -> None:
     """`before` the creation the namespace is missing, so it is created; `after` it, another call has created it."""
     server.add_catalog("lake")
     server.fail(500, match="POST", body={"error": {"message": message, "type": type, "code": 500}}, when=when)

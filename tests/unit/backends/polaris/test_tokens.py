@@ -67,21 +67,6 @@ async def test_each_attempt_of_a_call_renews_a_refused_token() -> None:
         assert list_requests(server) == [TOKENS, describe, TOKENS, describe, describe, TOKENS, describe]
 
 
-@pytest.mark.parametrize("status", [401, 419])
-async def test_a_static_token_that_is_refused_is_reported_immediately(status: int) -> None:
-    with FakePolaris() as server:
-        server.add_table("cat", ("a",), "t")
-        properties = {"endpoint": server.endpoint, "backoff_initial": "1ms"}
-        async with AsyncNamespace.connect("polaris", {**properties, "auth_token": server.token()}) as ns:
-            await described(ns, "cat", "a", "t")
-            server.fail(status, body=b"")
-            await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), f"HTTP {status}")
-        assert len(list_requests(server)) == 2 and server.token_requests == 0
-        async with AsyncNamespace.connect("polaris", {**properties, "auth_token": "sesame"}) as ns:
-            raised = await catch(err.UnauthenticatedError, described(ns, "cat", "a", "t"), "HTTP 401: Unauthorized")
-        assert "sesame" not in str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("properties", "message"),
     [

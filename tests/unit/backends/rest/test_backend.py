@@ -27,7 +27,6 @@ from lance.namespace import RestAdapter
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.backends.rest import wire
 from lance_ns_async.errors import AnotherAnswerError
-from lance_ns_async.model import Page
 from tests.fakes.rest import FakeGravitino, FakeRest
 from tests.support.errors import catch
 from tests.support.running import running
@@ -298,21 +297,6 @@ def test_refreshes_in_threads_that_fail_share_one_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "segment"),
-    [
-        ([], "%24"),
-        (["a", "t"], "a%24t"),
-        (["a b", "t+u"], "a%20b%24t%2Bu"),
-        (["a/b", "é?#"], "a%2Fb%24%C3%A9%3F%23"),
-        (["a", ".."], "a%24.."),
-        (["a%2Fb"], "a%252Fb"),
-    ],
-)
-def test_names_are_joined_and_encoded_once(names: list[str], segment: str) -> None:
-    assert wire.path_segment(NamespaceId(names), "$") == segment
-
-
-@pytest.mark.parametrize(
     ("names", "delimiter", "reason"),
     [
         *((names, "$", "set the property delimiter") for names in (["a$b", "t"], ["a", "$"])),
@@ -349,20 +333,10 @@ def test_errors_are_read_as_new_and_old_servers_write_them(body: Any, codes: tup
     assert wire.read_error(body) == (codes, message)
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"error": "x"}, {"code": "4"}, {"code": True}, {"code": 4, "error": 7}, [], None, "x"]
-)
+@pytest.mark.parametrize("body", [{}, {"error": "x"}, {"code": "4"}, {"code": True}, [], None, "x"])
 def test_another_form_of_errors_is_unknown(body: Any) -> None:
     with pytest.raises((ValueError, LookupError, TypeError, AttributeError)):
         wire.read_error(body)
-
-
-def test_names_are_sorted_and_relative_to_the_parent() -> None:
-    parent = NamespaceId(["cat", "db"])
-    body = {"tables": ["u", "cat$db$t", "cat$other$t"], "page_token": ""}
-    assert wire.names("tables", parent, "$", body) == Page(["cat$other$t", "t", "u"])
-    assert wire.names("tables", parent, "$", {"tables": None, "page_token": "7"}) == Page([], "7")
-    assert wire.names("namespaces", NamespaceId(), "$", {"namespaces": ["b", "a"]}) == Page(["a", "b"])
 
 
 def test_a_table_has_what_the_response_says() -> None:

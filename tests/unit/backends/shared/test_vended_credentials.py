@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import AsyncNamespace, TableId
-from lance_ns_async.backends.shared.vended_credentials import combine, nearest, storage_options
+from lance_ns_async.backends.shared.vended_credentials import combine, storage_options
 from lance_ns_async.storage.options import merge_options
 from tests.fakes.glue import FakeGlue
 from tests.fakes.http import FakeServer
@@ -180,31 +180,6 @@ def test_a_location_that_is_no_url_matters_if_it_must_select_an_account() -> Non
 def test_an_end_that_is_no_time_is_an_error() -> None:
     with pytest.raises(ValueError, match="is not a number"):
         storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
-
-
-@pytest.mark.parametrize(
-    ("location", "expected"),
-    [
-        ("s3://bucket/x/t", "x"),
-        ("s3://bucket/x/deep/t", "deep"),
-        ("s3://bucket/y", "bucket"),
-        ("s3://other/t", "any"),
-        ("gs://bucket/t", None),
-        ("s3://bucket/z/t", "folder"),
-        ("s3://bucket/z/t/", "folder"),
-    ],
-)
-def test_the_longest_prefix_of_the_location_wins(location: str, expected: str | None) -> None:
-    prefixes = {
-        "bucket": "s3://bucket",
-        "deep": "s3://bucket/x/deep",
-        "x": "s3://bucket/x",
-        "any": "s3",
-        "folder": "s3://bucket/z/t/",
-    }
-    entries = [{"prefix": prefix, "config": {"name": name}} for name, prefix in prefixes.items()]
-    assert nearest(entries, location).get("name") == expected
-    assert nearest([], location) == {}
 
 
 class Storage(FakeServer):

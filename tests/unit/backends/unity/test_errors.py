@@ -14,7 +14,6 @@ import lance_namespace.errors as err
 import pytest
 
 from lance_ns_async import AsyncNamespace, NamespaceId, TableId
-from lance_ns_async.backends.unity.backend import server_key
 from lance_ns_async.backends.unity.wire import ERRORS
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.errors import COMMON_ERRORS
@@ -134,9 +133,7 @@ async def test_a_lost_schema_is_ours_though_the_server_gave_it_a_place() -> None
 
 
 @pytest.mark.parametrize("columns", [[], [{"name": "x", "type_json": '"long"', "type_name": "LONG"}]])
-async def test_lost_creation_of_other_client(
-    server: FakeUnity, ns: AsyncNamespace, columns: list[dict[str, Any]]
-) -> None:
+async def test_lost_creation_of_another(server: FakeUnity, ns: AsyncNamespace, columns: list[dict[str, Any]]) -> None:
     server.add_table(*TABLE, location="s3://b/r/main/a/t", properties={} if not columns else LANCE, columns=columns)
     server.cut(match="POST", when="before")
     await catch(err.TableAlreadyExistsError, declared(ns, *TABLE), "created by another")
@@ -306,17 +303,3 @@ async def test_a_look_afterwards_that_fails_spoils_nothing(server: FakeUnity, st
     server.fail(status, match=r"GET .*main\.a\.t$", times=None)
     async with connected(server, max_retries="0", **ROOT) as ns:
         await create_table(ns)
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "path"),
-    [
-        ("HTTP://Host:80", "/api"),
-        ("http://host", "/api"),
-        ("http://host/", "/api"),
-        ("http://host/api", "/api"),
-        ("http://host:80/api/", "/api"),
-    ],
-)
-def test_one_server_has_one_key(endpoint: str, path: str) -> None:
-    assert server_key(endpoint, path) == "http://host:80/api"

@@ -238,9 +238,7 @@ async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
         assert all(isinstance(error, err.InternalError) for error in listed.errors.values()) and listed.errors
 
 
-@pytest.mark.parametrize(
-    "body", ['{"tables":[]}', '{"tables":[],"next_page_token":""}', '{"next_page_token":null}', "{}"]
-)
+@pytest.mark.parametrize("body", ['{"tables":[]}', '{"next_page_token":""}', '{"next_page_token":null}', "{}"])
 async def test_a_missing_null_or_empty_token_is_the_end(server: FakeUnity, ns: AsyncNamespace, body: str) -> None:
     server.reply(body)
     assert await names(ns) == []
