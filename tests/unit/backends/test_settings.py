@@ -144,23 +144,10 @@ def test_properties_may_have_the_name_of_the_backend() -> None:
     named = {f"unity.{key}": value for key, value in {**LEAST["unity"], "root": "s3://b/r"}.items()}
     settings = UnitySettings.parse(named)
     assert (settings.endpoint, settings.catalog, settings.root) == (URL, "main", "s3://b/r")
-    properties = {
-        "endpoint": f"{URL}/",
-        "credential": "id:secret",
-        "scope": "PRINCIPAL_ROLE:reader",
-        "realm": "north",
-        "root": "s3://bucket",
-        "catalogs": "a,b",
-        "list_style": "relative",
-        "filter-tables": "true",
-        "max_retries": "0",
-        "storage.region": "eu-west-1",
-    }
+    properties = {"endpoint": f"{URL}/", "filter-tables": "true", "max_retries": "0", "storage.region": "eu-west-1"}
     of_polaris = PolarisSettings.parse({f"polaris.{key}": value for key, value in properties.items()})
-    assert of_polaris.client() == ("id", "secret") and of_polaris.realm == "north"
-    assert of_polaris.catalogs == ("a", "b") and of_polaris.list_style == "relative" and of_polaris.filter_tables
-    assert of_polaris.storage_options() == {"region": "eu-west-1"} and of_polaris.policy().max_retries == 0
-    assert (of_polaris.scope, of_polaris.root) == ("PRINCIPAL_ROLE:reader", "s3://bucket")
+    assert of_polaris.filter_tables and of_polaris.policy().max_retries == 0
+    assert of_polaris.storage_options() == {"region": "eu-west-1"}
     of_rest = RestSettings.parse({"rest.endpoint": URL, "ca_bundle": "ca.pem"})
     assert (of_rest.endpoint, of_rest.ca_bundle) == (URL, "ca.pem") and of_rest.checks_hostname()
 

@@ -43,25 +43,6 @@ class LosesProperties(Lake):
         return self.good.describe_namespace(request).model_copy(update={"properties": {}})
 
 
-class RaisesKeyError(Lake):
-    def describe_table(self, request: Any) -> Any:
-        try:
-            return self.good.describe_table(request)
-        except err.TableNotFoundError as e:
-            raise KeyError("t") from e
-
-
-class NeverEndsAListing(Lake):
-    """Each page has a new token; those after the last one are empty."""
-
-    def list_tables(self, request: Any) -> Any:
-        token = request.page_token or ""
-        if token.startswith("end"):
-            return spec.ListTablesResponse(tables=[], page_token=f"{token}.")
-        page = self.good.list_tables(request)
-        return page.model_copy(update={"page_token": page.page_token or "end"})
-
-
 class OverwriteKeepsTheTable(Lake):
     def create_table(self, request: Any, request_data: bytes) -> Any:
         mode = "ExistOk" if (request.mode or "").lower() == "overwrite" else request.mode
@@ -87,16 +68,6 @@ FAULTS = {
         r"expected TableNotFoundError \(code 4\), but the call succeeded",
     ),
     LosesProperties: ("namespaces", "a created namespace has its properties", "expected the property k='v', found {}"),
-    RaisesKeyError: (
-        "tables",
-        "a missing table is not found (describe_table)",
-        r"expected TableNotFoundError \(code 4\), got KeyError, which is no error of the spec: 't'",
-    ),
-    NeverEndsAListing: (
-        "listing",
-        "a listing without a limit is complete",
-        "expected a last page without a token, found 101 pages that are empty",
-    ),
     OverwriteKeepsTheTable: (
         "rows",
         "each mode keeps or replaces an existing table (Overwrite-1)",
@@ -126,12 +97,6 @@ def test_a_fault_is_reported(tmp_path: Path, client: Callable[..., Any], expecte
     feature, name, reason = expected
     [found] = check(client, tmp_path, feature, checks=[name]).checks
     assert found.result is Result.WRONG and re.match(reason, found.reason)
-
-
-def test_a_class_without_a_fault_has_an_empty_report(tmp_path: Path) -> None:
-    report = check(Lake, tmp_path, *{feature for feature, _, _ in FAULTS.values()})
-    assert [it for it in report.checks if it.result is Result.WRONG] == [] and report.conforms
-    assert report.leftovers == []
 
 
 class SpellsLocationsInTwoWays(Lake):

@@ -140,22 +140,6 @@ async def test_filters_of_cells_are_denied_without_a_second_call(server: FakeGlu
     assert server.calls == ["GetTable", VEND]
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "error"),
-    [
-        ("EntityNotFoundException", 400, err.TableNotFoundError),
-        ("ThrottlingException", 429, err.ThrottlingError),
-        ("InternalServiceException", 500, err.ServiceUnavailableError),
-        ("OperationTimeoutException", 400, err.ServiceUnavailableError),
-        ("ExpiredTokenException", 403, err.UnauthenticatedError),
-    ],
-)
-async def test_errors_of_lake_formation(server: FakeGlue, code: str, status: int, error: type[Exception]) -> None:
-    server.fail(code, status=status, operation=VEND, times=None)
-    async with connected(server, **server.vending, max_retries="1") as ns:
-        await catch(error, described(ns, "db", "t"), code)
-
-
 async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
     server.fail("ThrottlingException", operation=VEND)
     server.cut(VEND)

@@ -358,30 +358,11 @@ async def test_the_root_contains_databases_and_no_others(old_server: FakeHive) -
         await catch(err.InvalidInputError, ns.drop_namespace(drop("default")), "Can not drop default database")
 
 
-@pytest.mark.parametrize(
-    ("id", "error", "message"),
-    [
-        (("d ", "t"), err.NamespaceNotFoundError, r"^Namespace not found: d  \(no metastore"),
-        (("default", "t "), err.TableNotFoundError, r"^Table not found: default\$t  \(no metastore"),
-    ],
-)
-async def test_ambiguous_names(old_server: FakeHive, id: tuple[str, str], error: type[Exception], message: str) -> None:
-    async with connected(old_server, impl="hive2") as ns:
-        await catch(error, ns.describe_table(describe(*id)), message)
-    assert old_server.calls == []
-
-
 @pytest.mark.parametrize("id", [("d" * 129,), ("d-d",)])
 async def test_a_database_is_checked_as_one(old_server: FakeHive, id: tuple[str]) -> None:
     async with connected(old_server, impl="hive2") as ns:
         await catch(err.InvalidInputError, ns.create_namespace(create(*id)), r"at most 128|is invalid")
     assert old_server.calls == []
-
-
-async def test_tables_are_where_other_clients_put_them(old_server: FakeHive) -> None:
-    async with connected(old_server, impl="hive2", unique_locations="false") as ns:
-        place = (await ns.declare_table(declare("default", "Orders"))).location or ""
-    assert place.endswith("/root/default.db/orders")
 
 
 async def test_on_a_newer_server_it_has_the_databases_of_the_catalog_hive() -> None:

@@ -26,12 +26,8 @@ KEYS = {
     "s3.session-token": "sesame-token",
     "s3.session-token-expires-at-ms": UNTIL,
 }
-OPTIONS = {
-    "aws_access_key_id": "id",
-    "aws_secret_access_key": "sesame-key",
-    "aws_session_token": "sesame-token",
-    "expires_at_millis": UNTIL,
-}
+SECRETS = {"aws_secret_access_key": "sesame-key", "aws_session_token": "sesame-token"}
+OPTIONS = {"aws_access_key_id": "id", **SECRETS, "expires_at_millis": UNTIL}
 REGION, AWS_REGION = {"s3.region": "eu-west-1"}, {"aws_region": "eu-west-1"}
 LOAD, ENDPOINT = "GET /v1/namespaces/a/tables/t?snapshots=refs", "GET /v1/namespaces/a/tables/t/credentials"
 

@@ -33,42 +33,36 @@ S3 = {"s3.access-key-id": "id", "s3.secret-access-key": "key", "s3.session-token
 S3_OPTIONS = {"aws_access_key_id": "id", "aws_secret_access_key": "key", "aws_session_token": "session"}
 
 
+REGION, END = {"aws_region": "eu-west-1"}, {"expires_at_millis": UNTIL}
+PATH_STYLE = {"aws_virtual_hosted_style_request": "false", "allow_http": "true"}
+CLIENT = {key.replace("s3.", "client."): value for key, value in S3.items()}
+
+
 @pytest.mark.parametrize(
     ("config", "options"),
     [
         (S3, S3_OPTIONS),
-        (S3 | {"s3.session-token-expires-at-ms": UNTIL}, S3_OPTIONS | {"expires_at_millis": UNTIL}),
-        (S3 | {"expiration-time": int(UNTIL)}, S3_OPTIONS | {"expires_at_millis": UNTIL}),
-        (S3 | {"client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
-        (S3 | {"s3.client.region": "eu-west-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
-        (S3 | {"s3.region": "eu-west-1", "client.region": "us-east-1"}, S3_OPTIONS | {"aws_region": "eu-west-1"}),
+        (S3 | {"s3.session-token-expires-at-ms": UNTIL}, S3_OPTIONS | END),
+        (S3 | {"expiration-time": int(UNTIL)}, S3_OPTIONS | END),
+        (S3 | {"client.region": "eu-west-1"}, S3_OPTIONS | REGION),
+        (S3 | {"s3.client.region": "eu-west-1"}, S3_OPTIONS | REGION),
+        (S3 | {"s3.region": "eu-west-1", "client.region": "us-east-1"}, S3_OPTIONS | REGION),
         (
             S3 | {"s3.endpoint": "http://127.0.0.1:9000", "s3.path-style-access": "true"},
-            S3_OPTIONS
-            | {
-                "aws_endpoint": "http://127.0.0.1:9000",
-                "aws_virtual_hosted_style_request": "false",
-                "allow_http": "true",
-            },
+            S3_OPTIONS | {"aws_endpoint": "http://127.0.0.1:9000", **PATH_STYLE},
         ),
         (
-            S3 | {"s3.endpoint": "https://s3", "s3.path-style-access": "false"},
-            S3_OPTIONS | {"aws_endpoint": "https://s3"},
+            S3 | {"s3.endpoint": "https://s", "s3.path-style-access": "false"},
+            S3_OPTIONS | {"aws_endpoint": "https://s"},
         ),
         (S3 | {"s3.session-token": None}, {"aws_access_key_id": "id", "aws_secret_access_key": "key"}),
         (S3 | {"s3.remote-signing-enabled": "true", "client.refresh-credentials-endpoint": "/x"}, S3_OPTIONS),
         ({"s3.endpoint": "https://s3", "client.region": "eu-west-1"}, {}),
         ({"gcs.oauth2.token": "bearer"}, {"google_storage_token": "bearer"}),
-        (
-            {"gcs.oauth2.token": "bearer", "gcs.oauth2.token-expires-at": UNTIL},
-            {"google_storage_token": "bearer", "expires_at_millis": UNTIL},
-        ),
+        ({"gcs.oauth2.token": "x", "gcs.oauth2.token-expires-at": UNTIL}, {"google_storage_token": "x", **END}),
         ({}, {}),
         ({"warehouse": "s3://b"}, {}),
-        (
-            {"client.access-key-id": "id", "client.secret-access-key": "key", "client.session-token": "session"},
-            S3_OPTIONS,
-        ),
+        (CLIENT, S3_OPTIONS),
         (S3 | {"client.access-key-id": "all", "client.session-token": "all"}, S3_OPTIONS),
     ],
 )
@@ -107,42 +101,31 @@ def test_one_account_is_meant_by_whatever_host_it_is_named(location: str) -> Non
 ABFSS = "abfss://box@one.dfs.core.windows.net/t"
 
 
+AZ, SAS = "az://box/t", {"azure_storage_sas_token": "sas"}
+KEY = {"azure_storage_account_key": "key"}
+SHARED_KEY = {"adls.auth.shared-key.account.name": "one", "adls.auth.shared-key.account.key": "key"}
+ONE, EXPIRES = "adls.sas-token.one", "adls.sas-token-expires-at-ms"
+
+
 @pytest.mark.parametrize(
     ("config", "location", "options"),
     [
-        ({"adls.sas-token": "sas"}, ABFSS, {"azure_storage_sas_token": "sas"}),
-        (
-            {"adls.sas-token": "sas", "adls.sas-token-expires-at-ms": UNTIL, "adls.account-name": "one"},
-            "az://box/t",
-            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
-        ),
-        ({"adls.sas-token": "sas"}, "az://box/t", None),
-        ({"adls.sas-token": "sas", "adls.sas-token.two": "other"}, ABFSS, {"azure_storage_sas_token": "sas"}),
-        ({"adls.sas-token": "bare", "adls.sas-token.one": "sas"}, ABFSS, {"azure_storage_sas_token": "sas"}),
-        (
-            {"adls.sas-token.one.dfs.core.windows.net": "sas", "adls.sas-token-expires-at-ms.one": UNTIL},
-            ABFSS,
-            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
-        ),
-        (
-            {"adls.sas-token.one": "sas", "adls.sas-token-expires-at-ms.two": "1", "expiration-time": UNTIL},
-            ABFSS,
-            {"azure_storage_sas_token": "sas", "expires_at_millis": UNTIL},
-        ),
-        (
-            {"adls.auth.shared-key.account.name": "one", "adls.auth.shared-key.account.key": "key"},
-            "az://box/t",
-            {"azure_storage_account_key": "key"},
-        ),
-        ({"adls.account-name": "one", "adls.account-key": "key"}, ABFSS, {"azure_storage_account_key": "key"}),
-        ({"adls.token": "bearer", "expiration-time": UNTIL}, ABFSS, {"azure_storage_token": "bearer"}),
+        ({"adls.sas-token": "sas"}, ABFSS, SAS),
+        ({"adls.sas-token": "sas", EXPIRES: UNTIL, "adls.account-name": "one"}, AZ, SAS | END),
+        ({"adls.sas-token": "sas"}, AZ, None),
+        ({"adls.sas-token": "sas", "adls.sas-token.two": "other"}, ABFSS, SAS),
+        ({"adls.sas-token": "bare", ONE: "sas"}, ABFSS, SAS),
+        ({f"{ONE}.dfs.core.windows.net": "sas", f"{EXPIRES}.one": UNTIL}, ABFSS, SAS | END),
+        ({ONE: "sas", f"{EXPIRES}.two": "1", "expiration-time": UNTIL}, ABFSS, SAS | END),
+        (SHARED_KEY, AZ, KEY),
+        ({"adls.account-name": "one", "adls.account-key": "key"}, ABFSS, KEY),
+        ({"adls.token": "bearer", "expiration-time": UNTIL}, ABFSS, {"azure_storage_token": "bearer", **END}),
         ({"adls.connection-string.one": "x"}, ABFSS, None),
     ],
 )
 def test_spellings_for_azure(config: Mapping[str, str], location: str, options: Mapping[str, str] | None) -> None:
-    vended = storage_options(config, location)
     expected = {} if options is None else {"azure_storage_account_name": "one", **options}
-    assert vended == expected | ({"expires_at_millis": UNTIL} if "adls.token" in config else {})
+    assert storage_options(config, location) == expected
 
 
 def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
@@ -229,19 +212,11 @@ async def test_storage_receives_the_credentials(
 
 HEADER = "Polaris-Generic-Table-Access-Delegation"
 CONFIG = {
-    "s3.access-key-id": "id",
-    "s3.secret-access-key": "sesame-key",
-    "s3.session-token": "sesame-token",
-    "s3.session-token-expires-at-ms": "1795224088134",
-    "client.region": "eu-west-1",
+    **{"s3.access-key-id": "id", "s3.secret-access-key": "sesame-key", "s3.session-token": "sesame-token"},
+    **{"s3.session-token-expires-at-ms": UNTIL, "client.region": "eu-west-1"},
 }
-OPTIONS = {
-    "aws_access_key_id": "id",
-    "aws_secret_access_key": "sesame-key",
-    "aws_session_token": "sesame-token",
-    "aws_region": "eu-west-1",
-    "expires_at_millis": "1795224088134",
-}
+SECRETS = {"aws_secret_access_key": "sesame-key", "aws_session_token": "sesame-token"}
+OPTIONS = {"aws_access_key_id": "id", **SECRETS, "aws_region": "eu-west-1", **END}
 
 
 def vending(*entries: Any) -> FakePolaris:

@@ -123,23 +123,6 @@ async def test_other_tables_are_no_lance_tables(server: FakeUnity, ns: AsyncName
 
 
 @dialects
-async def test_what_is_there_and_what_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
-    async with running(connected, FakeUnity(dialect=dialect), root="s3://b/r") as (server, ns):
-        server.add_table("main", "a", "t")
-        await catch(err.TableAlreadyExistsError, declared(ns, "main", "a", "t"), r"^Table already exists: main\$a\$t")
-        with pytest.raises(err.NamespaceAlreadyExistsError, match=r"^Namespace already exists: main\$a"):
-            await ns.create_namespace(["main", "a"])
-        await catch(err.TableNotFoundError, described(ns, "main", "a", "none"), r"^Table not found: main\$a\$none")
-        with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none \(describe_table"):
-            await described(ns, "main", "none", "t")
-        await catch(err.NamespaceNotFoundError, declared(ns, "main", "none", "t"), r"^Namespace not found: main\$none")
-        await catch(err.NamespaceNotFoundError, ns.list_tables(["main", "none"]), r"^Namespace not found: main\$none")
-        await catch(err.NamespaceNotFoundError, ns.drop_namespace(["main", "none"]))
-        await ns.drop_namespace(["main", "none"], mode="Skip")
-        await catch(err.NamespaceNotEmptyError, ns.drop_namespace(["main", "a"]), r"^Namespace not empty: main\$a")
-
-
-@dialects
 async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
     async with running(connected, FakeUnity(dialect=dialect, catalog=None), root="s3://b/r") as (_server, ns):
         for work in (

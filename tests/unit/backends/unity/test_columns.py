@@ -20,6 +20,13 @@ from tests.fakes.unity.checks import check_storable, check_types
 ID = TableId(["main", "a", "t"])
 UNITS = ("s", "ms", "us", "ns")
 
+STRINGS = {"type": "array", "elementType": "string", "containsNull": True}
+
+
+def part(name: str, type: Any, nullable: bool) -> dict[str, Any]:
+    return {"name": name, "type": type, "nullable": nullable, "metadata": {}}
+
+
 # The Arrow type of each Unity type, which is written without Arrow metadata.
 PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
     (pa.bool_(), "BOOLEAN", "boolean", "boolean"),
@@ -47,18 +54,7 @@ PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
         pa.struct([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.list_(pa.string()))]),
         "STRUCT",
         "struct<a:tinyint,b:array<string>>",
-        {
-            "type": "struct",
-            "fields": [
-                {"name": "a", "type": "byte", "nullable": False, "metadata": {}},
-                {
-                    "name": "b",
-                    "type": {"type": "array", "elementType": "string", "containsNull": True},
-                    "nullable": True,
-                    "metadata": {},
-                },
-            ],
-        },
+        {"type": "struct", "fields": [part("a", "byte", False), part("b", STRINGS, True)]},
     ),
 ]
 

@@ -200,14 +200,6 @@ async def test_a_small_limit_does_not_make_the_servers_pages_small(server: FakeU
     assert pages_asked(server) == [""]
 
 
-async def test_lance_tables_are_found_behind_pages_of_others(server: FakeUnity, ns: AsyncNamespace) -> None:
-    plant_others(server, 500, "other")
-    planted = server.add_lance_tables("main", "a", 3)
-    assert await names(ns) == planted
-    assert await names(ns, 2) == planted
-    assert [id.name async for id in ns.iter_tables(SCHEMA)] == planted
-
-
 @pytest.mark.parametrize("limit", [None, 1, 99, 100, 101])
 @pytest.mark.parametrize(
     "ways",
