@@ -222,13 +222,7 @@ SITES: Mapping[str, Open] = {
 REAL = {"hive-2.3.9", "hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Sites that start a real server."""
 
-ROUND_TRIPS = {
-    "rest-on-a-gateway-to-hive",
-    "rest-on-a-gateway-to-glue",
-    "rest-on-a-gateway-to-polaris",
-    "rest-on-a-gateway-to-lakekeeper",
-    "rest-on-a-gateway-to-unity",
-}
+ROUND_TRIPS = {f"rest-on-a-gateway-to-{it}" for it in ("hive", "glue", "polaris", "lakekeeper", "unity")}
 """Sites of the thorough run alone, which has the tests with the mark `round_trip` on them.
 
 The gateway does the same before each backend, and each backend has its own site.

@@ -65,9 +65,7 @@ async def test_a_drop_of_an_alias_only_deregisters_it(aliased: AsyncNamespace, p
         lance.dataset(str(location))
 
 
-async def test_a_location_requested_twice_keeps_its_rows(
-    aliased_site: Site, ns: AsyncNamespace, parent: Parent
-) -> None:
+async def test_a_location_requested_twice_keeps_rows(aliased_site: Site, ns: AsyncNamespace, parent: Parent) -> None:
     place = (await ns.declare_table({"id": parent.table("probe")})).location
     assert place is not None
     await ns.deregister_table({"id": parent.table("probe")})

@@ -81,10 +81,8 @@ async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamesp
 
 
 async def test_a_table_that_cannot_be_written_is_not_left_in_the_catalog(ns: AsyncNamespace, parent: Parent) -> None:
-    for data, error in (
-        (b"garbage", err.InvalidInputError),
-        (stream(pa.table({"a.b": [1]})), err.TableSchemaValidationError),
-    ):
+    no_column = stream(pa.table({"a.b": [1]}))
+    for data, error in ((b"garbage", err.InvalidInputError), (no_column, err.TableSchemaValidationError)):
         await catch(error, ns.create_table({"id": parent.table("t")}, data))
         assert not await ns.exists(parent.table("t"))
     await ns.create_table({"id": parent.table("t")}, stream(ROWS))

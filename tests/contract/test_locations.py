@@ -24,17 +24,7 @@ RELATIVE = ["data/t", "t"]
 
 NOWHERE = [
     *("", "  ", " /data/t", "/data/t ", "/data/\nt", "/data/t\x1b[2J", "file:///data/t\x00", "/data/\u2028t"),
-    *(
-        "../outside/t",
-        "./t",
-        "data/../t",
-        "/data/../t",
-        "/data/./t",
-        "//data/t",
-        "/data//t",
-        "s3://bucket//t",
-        "s3://b/t//",
-    ),
+    *("../outside/t", "./t", "data/../t", "/data/../t", "/data/./t", "//data/t", "/data//t", "s3://b//t", "s3://b/t//"),
     *("file:///data/%2e%2e/t", "file:///data/%252E%252E/t", "s3://bucket/a/%2E./t", "s3://bucket/a%2F..%2Ft"),
     *("file:///data/..\\t", "s3://bucket/a\\b", "file:///data/t?x=1", "s3://bucket/t#f"),
     *("/", "file:///", "file:", "s3://", "s3://bucket", "s3://bucket/", "s3:///t", "gs://bucket/"),

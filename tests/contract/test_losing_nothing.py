@@ -342,13 +342,9 @@ async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, parent: Pa
     assert (await ns.list_tables({"id": list(parent.id)})).tables == ["t"]
     assert await ns.exists(killed)
     assert (await ns.describe_table({"id": killed})).location
-    with pytest.raises(
-        err.TableNotFoundError, match="there is no version: nothing was written, or the data was removed"
-    ):
+    with pytest.raises(err.TableNotFoundError, match="there is no version: nothing was written, or the data"):
         await ns.count_table_rows({"id": killed})
-    with pytest.raises(
-        err.TableNotFoundError, match="there is no version: nothing was written, or the data was removed"
-    ):
+    with pytest.raises(err.TableNotFoundError, match="there is no version: nothing was written, or the data"):
         await ns.open(killed)
     await catch(err.TableAlreadyExistsError, ns.write(killed, ROWS))
 

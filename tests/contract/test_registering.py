@@ -25,12 +25,8 @@ def location_of(site: Site, parent: Parent, tmp_path: Path, name: str) -> str:
 
 
 def requests(site: Site, parent: Parent, tmp_path: Path, *names: str) -> list[RegisterTableRequest]:
-    return [
-        RegisterTableRequest(
-            id=parent.table(name), location=location_of(site, parent, tmp_path, name), properties={"name": name}
-        )
-        for name in names
-    ]
+    places = {name: location_of(site, parent, tmp_path, name) for name in names}
+    return [RegisterTableRequest(id=parent.table(it), location=places[it], properties={"name": it}) for it in names]
 
 
 async def test_each_is_registered_as_alone(ns: AsyncNamespace, site: Site, parent: Parent, tmp_path: Path) -> None:
@@ -93,7 +89,7 @@ async def test_each_name_has_one_winner(ns: AsyncNamespace, site: Site, parent: 
     ]
     async with contenders[0], contenders[1]:
         results = await asyncio.gather(
-            *(it.register_tables(tables) for it, tables in zip(contenders, requests, strict=True))
+            *(it.register_tables(them) for it, them in zip(contenders, requests, strict=True))
         )
     described = (await ns.describe_tables(ids)).raise_for_errors()
     for id in ids:

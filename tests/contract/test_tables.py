@@ -151,11 +151,8 @@ async def test_another_format_is_no_lance_table(ns: AsyncNamespace, site: Site, 
     id = parent.id.table("other")
     await anyio.to_thread.run_sync(site.plant_other, id)
     await ns.declare_table({"id": parent.table("t")})
-    for operation in (
-        ns.describe_table({"id": list(id)}),
-        ns.deregister_table({"id": list(id)}),
-        ns.drop_table({"id": list(id)}),
-    ):
+    other = {"id": list(id)}
+    for operation in (ns.describe_table(other), ns.deregister_table(other), ns.drop_table(other)):
         await catch(err.InvalidInputError, operation, "no Lance table")
     assert (await ns.list_tables({"id": list(parent.id)})).tables == ["t"]
     await catch(err.TableAlreadyExistsError, ns.declare_table({"id": list(id)}))

@@ -215,9 +215,7 @@ USUAL = [DATA_MUTANTS["an insert that always appends"], DATA_MUTANTS["a restore 
 
 
 @pytest.mark.parametrize(("operation", "fields", "feature", "rule"), with_usual(DATA_MUTANTS.values(), *USUAL))
-def test_a_fault_of_rows_is_found(
-    tmp_path: Path, operation: str, fields: dict[str, Any], feature: str, rule: str
-) -> None:
+def test_faults_of_rows_are_found(tmp_path: Path, operation: str, fields: Any, feature: str, rule: str) -> None:
     def call(self: DirNamespace, request: Any, *data: bytes) -> Any:
         return getattr(DirNamespace, operation)(self, request.model_copy(update=fields), *data)
 

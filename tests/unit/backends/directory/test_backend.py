@@ -209,9 +209,7 @@ async def test_lost_race_for_manifest_is_repeated(tmp_path: Path) -> None:
 
 
 async def test_races_for_manifest_end_with_time_of_operation(tmp_path: Path) -> None:
-    await asyncio.to_thread(
-        Directory(str(tmp_path), None).change, lambda _: ManifestChange(put=[ManifestEntry("a", "namespace")])
-    )
+    await asyncio.to_thread(Directory(str(tmp_path), None).change, Rival(tmp_path, 0).edit)
     rival = Rival(tmp_path, 20)
     with deadline(0.0), pytest.raises(err.ConcurrentModificationError, match="committed to the manifest first"):
         await asyncio.to_thread(Directory(str(tmp_path), None).change, rival.edit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import random
@@ -28,6 +27,7 @@ from lance_ns_async.backends.directory.places import TableLocations, is_file_of,
 from tests.fakes.s3 import FakeS3
 from tests.support.errors import catch
 from tests.support.processes import run_script
+from tests.unit.backends.directory.test_dropping import outcomes_for_nobody
 
 DATA = pa.table({"id": [1, 2]})
 
@@ -276,34 +276,10 @@ def test_credentials_in_a_root_are_not_shown() -> None:
     assert "sesame" not in str(raised.value)
 
 
-UNREADABLE = """
-import asyncio, os, sys
-from lance_ns_async import AsyncNamespace
-
-async def outcomes_at(root):
-    async with AsyncNamespace.connect("dir", {"root": root}) as ns:
-        for call in (
-            ns.describe_table({"id": ["s", "t"]}), ns.list_tables({"id": ["s"]}), ns.list_namespaces({"id": []}),
-            ns.create_namespace({"id": ["n"]}), ns.describe_table({"id": ["t"]}), ns.list_tables({"id": []}),
-            ns.declare_table({"id": ["u"]}),
-        ):
-            try:
-                await call
-                yield "answered"
-            except Exception as e:
-                yield type(e).__name__
-
-async def main():
-    # What this imports may be root's alone.
-    [_ async for _ in outcomes_at(sys.argv[2])]
-    if os.getuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    async for outcome in outcomes_at(sys.argv[1]):
-        print(outcome)
-
-asyncio.run(main())
-"""
+UNREADABLE = [
+    *("describe_table(['s', 't'])", "list_tables(['s'])", "list_namespaces([])", "create_namespace(['n'])"),
+    *("describe_table(['t'])", "list_tables([])", "declare_table(['u'])"),
+]
 
 
 @pytest.mark.parametrize("folder", [".", "__manifest", "__manifest/_versions", "__manifest/data"])
@@ -318,7 +294,7 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
         os.chmod(temporary, 0o755)
         os.chmod(root / folder, 0)
         try:
-            _, outcomes = await asyncio.to_thread(run_script, UNREADABLE, str(root), str(other))
+            outcomes = await outcomes_for_nobody(root, other, *UNREADABLE)
         finally:
             os.chmod(root / folder, 0o755)
         assert outcomes == [err.PermissionDeniedError.__name__] * 7
@@ -378,9 +354,7 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
     names = ["a", "data", "_versions", "data-x", "data.b", "tree"]
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to("a")
-    paths = [
-        "/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randint(0, 3))) for _ in "x" * 9
-    ]
+    paths = ["/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randrange(4))) for _ in "x" * 9]
     places = TableLocations(str(tmp_path))
     directory = Directory(str(tmp_path), None)
     put = [ManifestEntry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]

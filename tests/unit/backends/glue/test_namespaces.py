@@ -21,10 +21,8 @@ async def test_the_root_holds_databases_and_catalogs_each_name_once(server: Fake
     assert await names(ns, "cat", "deep", "leaf") == [] and await names(ns, "both") == []
     result = [id async for id in ns.iter_namespaces(recursive=True)]
     listings = [dict(call.parameters) for call in server.requests if call.operation == "GetCatalogs"]
-    assert listings[:2] == [
-        {"IncludeRoot": True, "Recursive": False},
-        {"ParentCatalogId": f"{server.account}:cat", "Recursive": False},
-    ]
+    flat = {"Recursive": False}
+    assert listings[:2] == [{"IncludeRoot": True, **flat}, {"ParentCatalogId": f"{server.account}:cat", **flat}]
     assert {str(id) for id in result} == {"both", "cat", "db", "cat$deep", "cat$inner", "cat$deep$leaf"}
 
 
@@ -67,10 +65,7 @@ async def test_a_name_that_became_something_else_is_looked_up_anew(server: FakeG
 async def test_a_catalog_holds_no_tables(server: FakeGlue, ns: AsyncNamespace) -> None:
     for id in (["cat"], ["cat", "deep"]):
         assert (await ns.list_tables(id)).tables == []
-    assert {id async for id in ns.iter_tables(recursive=True)} == {
-        TableId(["db", "t"]),
-        TableId(["cat", "deep", "leaf", "t"]),
-    }
+    assert {id async for id in ns.iter_tables(recursive=True)} == {("db", "t"), ("cat", "deep", "leaf", "t")}
     await catch(err.NamespaceNotFoundError, described(ns, "cat", "t"), r"^Namespace not found: cat ")
 
 

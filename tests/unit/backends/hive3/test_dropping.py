@@ -191,14 +191,6 @@ async def test_cascade_refuses_objects_of_the_default_database(server: FakeHive,
     assert "drop_catalog" not in server.calls
 
 
-async def test_a_cascade_names_a_few_of_many(server: FakeHive, ns: AsyncNamespace) -> None:
-    server.add_database("hive", "d")
-    for number in range(7):
-        server.add_table("hive", "d", f"t{number}", parameters={})
-    with pytest.raises(err.InvalidInputError, match=r"the table t0, the table t1, .*, the table t4 and 2 more; remove"):
-        await ns.drop_namespace(drop("hive", "d", cascade=True))
-
-
 async def test_a_cascade_leaves_what_was_made_since_it_looked(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_database("hive", "d")
     server.add_table("hive", "d", "t")

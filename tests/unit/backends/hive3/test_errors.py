@@ -105,11 +105,7 @@ ANSWERS: dict[Error, list[tuple[str, str, str]]] = {
         ("create_database", "MetaException", "Put request failed : INSERT INTO DATABASE_PARAMS"),
     ],
     err.ConcurrentModificationError: [
-        (
-            ALTER,
-            "MetaException",
-            "The table has been modified. The parameter value for key 'k' is 'a'. The expected was value was 'b'",
-        )
+        (ALTER, "MetaException", "The table has been modified. The parameter value for key 'k' is 'a'")
     ],
     err.InternalError: [
         ("create_table", "MetaException", 'java.lang.NullPointerException: because "cols" is null'),

@@ -70,13 +70,10 @@ async def test_one_configuration_serves_all_operations_and_names_the_warehouse(s
     async with connect(server, endpoint=f"{server.endpoint}/catalog/") as ns:
         for name in ("t0000", "t0001", "t0002"):
             await describe(ns, "n", name)
-    configs = [request.path for request in server.requests if "config" in request.path]
-    assert configs == ["/catalog/v1/config?warehouse=lake"]
-
-
-async def test_a_missing_warehouse_is_no_missing_table(server: FakeLakekeeper) -> None:
     async with connect(server, warehouse="none") as ns:
         await catch(err.InvalidInputError, describe(ns, "n", "t"), "Warehouse 'none' not found")
+    configs = [request.path for request in server.requests if "config" in request.path]
+    assert configs == [f"/catalog/v1/config?warehouse={name}" for name in ("lake", "none")]
 
 
 async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakekeeper, ns: AsyncNamespace) -> None:

@@ -12,7 +12,6 @@ from lance.namespace import RestAdapter
 from lance_ns_async import AsyncNamespace, Call
 from tests.fakes.rest import FakeRest
 from tests.support.errors import catch
-from tests.support.gateway import served
 from tests.support.running import running
 
 IDS = [["root"], ["a", "t"], ["a", "u"], ["a", "b", "t"], ["c", "t"]]
@@ -106,22 +105,6 @@ async def test_the_real_listing_of_pylance_is_not_used(tmp_path: Path) -> None:
                 for _ in range(2):
                     assert (await ns.list_all_tables({"id": []})).tables == ["p$q", "root", "sales$t"]
     assert [call.operation for call in calls].count("list_all_tables") == 2  # with the look for the namespace `p`
-
-
-async def test_a_gateway_lists_all_tables_in_one_call(tmp_path: Path) -> None:
-    calls: list[Call] = []
-    with served("dir", {"root": str(tmp_path)}) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        async with AsyncNamespace.connect("rest", {"uri": gateway.url, **headers}) as ns:
-            for namespace in (["a"], ["a", "b"], ["c"]):
-                await ns.create_namespace({"id": namespace})
-            for id in IDS:
-                await ns.declare_table({"id": id})
-            assert (await ns.list_all_tables({"id": []})).tables == NAMES
-            with ns.observe(calls.append):
-                assert (await ns.list_all_tables({"id": []})).tables == NAMES
-                assert [name for page in await pages(ns, 2) for name in page] == NAMES
-    assert [call.operation for call in calls] == ["list_all_tables"] * 4
 
 
 @pytest.mark.parametrize("properties", [{"delimiter": "::"}, {"min_depth": "1"}, {"max_depth": "1"}])

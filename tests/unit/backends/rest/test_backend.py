@@ -91,7 +91,7 @@ async def test_listings_are_read_in_the_servers_pages(server: FakeRest, ns: Asyn
     all_tables = [id async for id in ns.iter_tables(recursive=True)]
     assert [*first.tables, *rest.tables] == names and rest.page_token is None
     assert all_tables == [TableId(["a", name]) for name in names]
-    assert [request.path.partition("?")[2] for request in server.requests[:2]] == [
+    assert [it.path.partition("?")[2] for it in server.requests[:2]] == [
         "delimiter=%24&limit=2",
         "delimiter=%24&page_token=2",
     ]
@@ -349,7 +349,7 @@ def test_a_table_has_what_the_response_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [{"table": "u"}, {"table": "t", "namespace": ["m"]}, {"table": "t", "namespace": ["n", "m"]}]
+    "names", [{"table": "u"}, {"table": "t", "namespace": ["m"]}, {"namespace": ["n", "m"], "table": "t"}]
 )
 def test_a_response_about_another_table_is_not_taken(names: dict[str, Any]) -> None:
     with pytest.raises(AnotherAnswerError):

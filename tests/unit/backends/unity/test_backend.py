@@ -149,9 +149,7 @@ async def test_the_catalog_is_described_and_neither_made_nor_dropped(server: Fak
 async def test_cascade_refuses_managed_tables(server: FakeUnity, ns: AsyncNamespace, kind: str) -> None:
     server.add_lance_tables("main", "a", 150)
     server.add_table("main", "a", "z", table_type=kind, properties={})
-    with pytest.raises(
-        err.InvalidInputError, match=f"it also contains the {kind} table z, whose data the server would delete"
-    ):
+    with pytest.raises(err.InvalidInputError, match=f"also contains the {kind} table z, whose data the server would"):
         await ns.drop_namespace(["main", "a"], behavior="Cascade")
     assert await ns.exists(NamespaceId(["main", "a"]))
     assert not any(request.startswith("DELETE") for request in list_requests(server))

@@ -144,33 +144,30 @@ def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
         (2, "", True),
     ]
     assert same(schema(list(reversed(result))), original)
-
-
-def test_a_schema_without_columns_is_none() -> None:
     assert columns(ID, of(metadata={"k": "v"})) == [] and schema([]) is None and schema(None) is None
+    assert same(schema([foreign('"long"', nullable=False)]), of(pa.field("x", pa.int64(), nullable=False)))
 
 
-def test_a_type_that_unity_has_nothing_near_to_is_refused_by_its_column() -> None:
-    union = pa.dense_union([pa.field("a", pa.int8())])
-    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'u': Unity Catalog has no type for"):
-        columns(ID, of(pa.field("u", pa.list_(union))))
-
-
-def test_a_field_that_unity_could_not_say_at_all_is_refused() -> None:
-    nothing = pa.field("n", pa.dictionary(pa.int8(), pa.null()), nullable=False)
-    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'n': .*; declare it without a schema"):
-        columns(ID, of(nothing))
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (
+            pa.field("u", pa.list_(pa.dense_union([pa.field("a", pa.int8())]))),
+            "column 'u': Unity Catalog has no type for",
+        ),
+        (pa.field("n", pa.dictionary(pa.int8(), pa.null()), False), "column 'n': .*; declare it without a schema"),
+        (pa.field("x" * 256, pa.int8()), ".*has 256 characters"),
+    ],
+)
+def test_a_field_that_unity_cannot_say_is_refused_by_its_column(field: pa.Field, message: str) -> None:
+    assert columns(ID, of(pa.field("x" * 255, pa.int8())))
+    with pytest.raises(err.InvalidInputError, match=rf"^table main\$a\$t: {message}"):
+        columns(ID, of(field))
 
 
 def test_the_names_within_a_map_are_those_of_arrow() -> None:
     column = written(pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.uint8())))
     assert same(schema([column]), of(pa.field("x", pa.map_(pa.string(), pa.uint8()))))
-
-
-def test_a_name_too_long_for_the_server_is_refused() -> None:
-    assert columns(ID, of(pa.field("x" * 255, pa.int8())))
-    with pytest.raises(err.InvalidInputError, match="has 256 characters"):
-        columns(ID, of(pa.field("x" * 256, pa.int8())))
 
 
 def foreign(type: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
@@ -201,10 +198,6 @@ def spark(type: Any, **metadata: str) -> dict[str, Any]:
 )
 def test_columns_of_other_writers_are_read(column: dict[str, Any], type: pa.DataType) -> None:
     assert same(schema([column]), of(pa.field("x", type)))
-
-
-def test_other_writers_columns_may_be_not_nullable() -> None:
-    assert same(schema([foreign('"long"', nullable=False)]), of(pa.field("x", pa.int64(), nullable=False)))
 
 
 @pytest.mark.parametrize(

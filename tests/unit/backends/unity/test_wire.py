@@ -17,6 +17,7 @@ from tests.support.errors import catch
 from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests
 
+SCHEMA = ["main", "a"]
 IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", "..", "x" * 256, "a\n"]
 
 
@@ -89,8 +90,8 @@ async def test_names_that_can_be_are_quoted_once(server: FakeUnity, ns: AsyncNam
 @pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
 async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, properties: dict[str, str]) -> None:
     for work in (
-        declared(ns, "main", "a", "t", properties=properties),
-        ns.create_namespace(["main", "a"], properties=properties),
+        ns.declare_table([*SCHEMA, "t"], properties=properties),
+        ns.create_namespace(SCHEMA, properties=properties),
     ):
         await catch(err.InvalidInputError, work, "stores strings of up to 255 characters")
     assert list_requests(server) == []
@@ -157,7 +158,6 @@ async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare(
     assert list_requests(server) == []
 
 
-SCHEMA = ["main", "a"]
 PAGE = "GET tables?catalog_name=main&schema_name=a&omit_columns=true&max_results=100"
 
 
