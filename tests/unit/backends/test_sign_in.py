@@ -436,7 +436,7 @@ def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
 
 async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: FakePolaris, sts: FakeSts) -> None:
     role = {"assume_role_external_id": "lance", "assume_role_timeout_sec": "30m", "sts_endpoint": sts.url}
-    async with connect_signing(polaris_server, **role) as ns:
+    async with connect_signing(polaris_server, assume_role_arn=ARN, **role) as ns:
         await describe_signed(ns)
         await describe_signed(ns)
         assert len(sts.roles) == 1

@@ -136,9 +136,6 @@ async def test_a_missing_database_is_no_missing_table(server: FakeGlue, ns: Asyn
     with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(describe_table"):
         await ns.deregister_table(["none", "t"])
     assert server.calls == ["GetTable", "GetDatabase"] * 3
-
-
-async def test_missing_table_in_a_denied_database(server: FakeGlue, ns: AsyncNamespace) -> None:
     server.deny("GetDatabase")
     await catch(err.TableNotFoundError, described(ns, "db", "none"), r"^Table not found: db\$none ")
 

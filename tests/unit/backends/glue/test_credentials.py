@@ -51,16 +51,12 @@ async def test_a_table_has_the_keys_of_lake_formation(server: FakeGlue) -> None:
     }
 
 
-@pytest.mark.parametrize(("vend", "vended"), [(None, True), (True, True), (False, False)])
-async def test_property_enables_vending(server: FakeGlue, vend: bool | None, vended: bool) -> None:
-    async with connected(server, **server.vending) as ns:
-        assert ((await described(ns, "db", "t", vend=vend)).storage_options is not None) is vended
+@pytest.mark.parametrize(("vend", "vended"), [(None, True), (False, False)])
+async def test_property_enables_vending(server: FakeGlue, ns: AsyncNamespace, vend: bool | None, vended: bool) -> None:
+    assert (await described(ns, "db", "t")).storage_options is None and server.calls == ["GetTable"]
+    async with connected(server, **server.vending) as vending:
+        assert ((await described(vending, "db", "t", vend=vend)).storage_options is not None) is vended
     assert (VEND in server.calls) is vended
-
-
-async def test_without_the_property_lake_formation_is_not_called(server: FakeGlue, ns: AsyncNamespace) -> None:
-    assert (await described(ns, "db", "t")).storage_options is None
-    assert server.calls == ["GetTable"]
 
 
 async def test_a_declaration_returns_credentials(server: FakeGlue) -> None:

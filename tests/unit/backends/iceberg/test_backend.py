@@ -206,10 +206,7 @@ async def test_protecting_goes_on_where_a_table_fails(server: FakeIceberg) -> No
 
 async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
-    with pytest.raises(
-        err.InvalidInputError,
-        match=r"get_config: HTTP 404: no such page \(http://.*/v1/config\); is the endpoint right",
-    ):
+    with pytest.raises(err.InvalidInputError, match=r"get_config: HTTP 404: no such page \(http.*/v1/config\); is the"):
         await ns.exists(["a", "t"])
     await catch(err.InvalidInputError, ns.drop_namespace(["a"], mode="skip"), "get_config")
 

@@ -81,12 +81,8 @@ async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakek
     [body] = [request.json for request in server.requests if request.method == "POST"]
     assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
     identity = body["properties"].pop("lance_ns.registration")
-    assert identity and body == {
-        "name": "t",
-        "format": "lance",
-        "doc": "about",
-        "properties": {"doc": "about", "k": "v", "table_type": "lance"},
-    }
+    sent = {"doc": "about", "k": "v", "table_type": "lance"}
+    assert identity and body == {"name": "t", "format": "lance", "doc": "about", "properties": sent}
 
 
 async def test_listing_filters_formats_at_no_extra_call(server: FakeLakekeeper, ns: AsyncNamespace) -> None:

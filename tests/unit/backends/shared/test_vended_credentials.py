@@ -51,10 +51,7 @@ CLIENT = {key.replace("s3.", "client."): value for key, value in S3.items()}
             S3 | {"s3.endpoint": "http://127.0.0.1:9000", "s3.path-style-access": "true"},
             S3_OPTIONS | {"aws_endpoint": "http://127.0.0.1:9000", **PATH_STYLE},
         ),
-        (
-            S3 | {"s3.endpoint": "https://s", "s3.path-style-access": "false"},
-            S3_OPTIONS | {"aws_endpoint": "https://s"},
-        ),
+        (S3 | {"s3.endpoint": "s3://s", "s3.path-style-access": "false"}, S3_OPTIONS | {"aws_endpoint": "s3://s"}),
         (S3 | {"s3.session-token": None}, {"aws_access_key_id": "id", "aws_secret_access_key": "key"}),
         (S3 | {"s3.remote-signing-enabled": "true", "client.refresh-credentials-endpoint": "/x"}, S3_OPTIONS),
         ({"s3.endpoint": "https://s3", "client.region": "eu-west-1"}, {}),

@@ -168,6 +168,9 @@ async def test_denied_is_distinguished_from_missing() -> None:
             await catch(err.PermissionDeniedError, described(ns, *TABLE), "User not allowed: ")
 
 
+TAKEN = (err.TableAlreadyExistsError, err.NamespaceAlreadyExistsError)
+
+
 async def create_table(ns: AsyncNamespace) -> None:
     await declared(ns, *TABLE)
 
@@ -178,10 +181,7 @@ async def create_namespace(ns: AsyncNamespace) -> None:
 
 creations = pytest.mark.parametrize(
     ("create", "name", "taken"),
-    [
-        (create_table, "main.a.t", err.TableAlreadyExistsError),
-        (create_namespace, "main.new", err.NamespaceAlreadyExistsError),
-    ],
+    [(create_table, "main.a.t", TAKEN[0]), (create_namespace, "main.new", TAKEN[1])],
     ids=["table", "namespace"],
 )
 Create = Callable[[AsyncNamespace], Awaitable[None]]
