@@ -216,7 +216,7 @@ def test_requests(server: FakePolaris, method: str, path: str, body: Any, status
         ("GET", A, None, {"Accept": "text/html"}, 406, "NotAcceptableException"),
     ],
 )
-def test_header(
+def test_headers(
     server: FakePolaris, method: str, path: str, body: Any, headers: Any, status: int, expected: Any
 ) -> None:
     check(ask(server, method, path, body, headers), status, expected)

@@ -24,8 +24,10 @@ from lance_ns_async.backends.directory.dropping import Dropping
 from lance_ns_async.backends.directory.manifest import Directory, ManifestChange, ManifestEntry
 from lance_ns_async.backends.directory.overlaps import Overlaps
 from lance_ns_async.backends.directory.places import TableLocations, is_file_of, masked_uri
+from lance_ns_async.gateway import serving
 from tests.fakes.s3 import FakeS3
 from tests.support.errors import catch
+from tests.support.gateway import send_request
 from tests.support.processes import run_script
 from tests.unit.backends.directory.test_dropping import outcomes_for_nobody
 
@@ -244,6 +246,15 @@ async def test_the_rules_hold_on_an_object_store() -> None:
             assert response.location == "s3://lake/a%20b/x/t"
             bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
             assert [table.location for table in bulk.tables.values()] == [response.location]
+
+
+async def test_a_gateway_refuses_the_catalogs_own_table(ns: AsyncNamespace, root: Path) -> None:
+    async with serving(ns, token="t") as gateway:
+        for location in ("__manifest", "./__manifest", "../outside", "."):
+            for operation in ("register", "declare"):
+                answer = await send_request(gateway, "POST", f"/v1/table/s$t/{operation}", {"location": location})
+                assert (answer.status, answer.code) == (400, err.InvalidInputError.code)
+    assert (await ns.list_tables({"id": ["s"]})).tables == [] and (root / "__manifest").exists()
 
 
 async def test_memory_is_shared_or_refused() -> None:

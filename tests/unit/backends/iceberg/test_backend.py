@@ -209,6 +209,7 @@ async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceb
     with pytest.raises(err.InvalidInputError, match=r"get_config: HTTP 404: no such page \(http.*/v1/config\); is the"):
         await ns.exists(["a", "t"])
     await catch(err.InvalidInputError, ns.drop_namespace(["a"], mode="skip"), "get_config")
+    await catch(err.InvalidInputError, ns.create_namespace(["a"]), "get_config")
 
 
 async def test_a_rename_moves_or_names_what_is_in_its_way(server: FakeIceberg, ns: AsyncNamespace) -> None:

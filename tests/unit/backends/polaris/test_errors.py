@@ -91,8 +91,8 @@ Error = type[err.LanceNamespaceError]
 
 
 @pytest.mark.parametrize(("operation", "status", "type", "error"), TYPED)
-async def test_typed(
-    server: FakePolaris, ns: AsyncNamespace, operation: str, status: int, type: str, error: Any
+async def test_typed_error(
+    server: FakePolaris, ns: AsyncNamespace, operation: str, status: int, type: str, error: Error
 ) -> None:
     server.add_table("cat", ("a",), "t")
     body = {"error": {"message": "so it is", "type": type, "code": status}}

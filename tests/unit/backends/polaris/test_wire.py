@@ -152,7 +152,7 @@ async def test_an_unknown_location_is_required(server: FakePolaris, ns: AsyncNam
 
 
 @pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
-async def test_a_place_maybe_of_another_namespace(server: FakePolaris, ns: AsyncNamespace, level: str) -> None:
+async def test_a_place_of_another_namespace_too(server: FakePolaris, ns: AsyncNamespace, level: str) -> None:
     server.add_namespace("cat", (level,))
     await catch(err.InvalidInputError, ns.declare_table(["cat", level, "t"]), "may also be that of another namespace")
     request = {"id": ["cat", level, "t"], "location": "file:///data/elsewhere"}

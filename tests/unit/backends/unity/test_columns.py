@@ -145,6 +145,9 @@ def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
     ]
     assert same(schema(list(reversed(made))), original)
     assert columns(ID, of(metadata={"k": "v"})) == [] and schema([]) is None and schema(None) is None
+    # The names within a map are those of Arrow.
+    column = written(pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.uint8())))
+    assert same(schema([column]), of(pa.field("x", pa.map_(pa.string(), pa.uint8()))))
     assert same(schema([foreign('"long"', nullable=False)]), of(pa.field("x", pa.int64(), nullable=False)))
 
 
@@ -160,11 +163,6 @@ def test_a_field_that_unity_cannot_say_is_refused_by_its_column(field: pa.Field,
     assert columns(ID, of(pa.field("x" * 255, pa.int8())))
     with pytest.raises(err.InvalidInputError, match=rf"^table main\$a\$t: {message}"):
         columns(ID, of(field))
-
-
-def test_the_names_within_a_map_are_those_of_arrow() -> None:
-    column = written(pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.uint8())))
-    assert same(schema([column]), of(pa.field("x", pa.map_(pa.string(), pa.uint8()))))
 
 
 def foreign(type: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
