@@ -9,7 +9,6 @@ from typing import Any, Literal, cast
 
 import anyio.to_thread
 import pytest
-from lance_namespace import CreateNamespaceRequest
 
 from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId
 from lance_ns_async.gateway import serving
@@ -159,7 +158,7 @@ async def ns(request: pytest.FixtureRequest, site: Site) -> AsyncIterator[AsyncN
 @pytest.fixture
 async def parent(ns: AsyncNamespace, site: Site) -> Parent:
     id = site.above.child(f"parent{next(_numbers):03}")
-    await ns.create_namespace(CreateNamespaceRequest(id=list(id)))
+    await ns.create_namespace({"id": list(id)})
     return Parent(id)
 
 

@@ -71,11 +71,9 @@ def hive_site(uri: str, tmp: Path, version: HiveVersion = "3.1.3") -> Site:
     def add_other_table(id: TableId) -> None:
         location = (tmp / "other").as_uri()
         catalog = id[0] if len(id) == 3 else None
+        external = {"EXTERNAL": "TRUE"}
         with RawHive(uri) as raw:
-            raw.do(
-                "create_table",
-                hive_table(catalog, id.parent.name, id.name, location=location, parameters={"EXTERNAL": "TRUE"}),
-            )
+            raw.do("create_table", hive_table(catalog, id.parent.name, id.name, location=location, parameters=external))
 
     if version == "2.3.9":
         return Site("hive2", properties, add_other_table, nests=False)

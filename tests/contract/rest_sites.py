@@ -46,10 +46,8 @@ ON_GRAVITINO = {
     "test_first_rows_of_a_table_deregistered_meanwhile_stay": _BY_NAME,
     "test_no_declaration_has_the_location_of_an_earlier_one": _BY_NAME,
 }
-ON_A_GATEWAY = {
-    "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
-    "test_each_declaration_has_its_own_location": _CHOOSES,
-}
+CHOSEN = ("test_a_location_that_is_given_stays_as_it_is", "test_each_declaration_has_its_own_location")
+ON_A_GATEWAY = dict.fromkeys(CHOSEN, _CHOOSES)
 ON_A_GATEWAY_TO_DIR = {**ON_A_GATEWAY, "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER}
 
 

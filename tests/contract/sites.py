@@ -29,6 +29,8 @@ from tests.fakes.polaris import FakePolaris
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.checks import Dialect
 
+VENDS = [{"prefix": "s3://", "config": {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}}]
+
 
 @contextmanager
 def directory(tmp: Path) -> Iterator[Site]:
@@ -42,8 +44,7 @@ def directory_behind_a_gateway(tmp: Path) -> Iterator[Site]:
 
 @contextmanager
 def fake_iceberg(tmp: Path) -> Iterator[Site]:
-    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
-    with FakeIceberg(vends=[{"prefix": "s3://", "config": key}]) as server:
+    with FakeIceberg(vends=VENDS) as server:
         yield _fake_site(server, tmp, {})
 
 
@@ -63,8 +64,7 @@ def fake_nessie(tmp: Path) -> Iterator[Site]:
 @contextmanager
 def fake_iceberg_renewing(tmp: Path) -> Iterator[Site]:
     """Provides a catalog that vends credentials at a separate endpoint."""
-    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
-    with FakeIceberg(renews=[{"prefix": "s3://", "config": key}]) as server:
+    with FakeIceberg(renews=VENDS) as server:
         yield _fake_site(server, tmp, {})
 
 
@@ -91,17 +91,14 @@ def fake_polaris_filtered(tmp: Path) -> Iterator[Site]:
 
 @contextmanager
 def _polaris(tmp: Path) -> Iterator[FakePolaris]:
-    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
-    with FakePolaris(base=tmp.as_uri(), vends=[{"prefix": "s3://", "config": key}]) as server:
+    with FakePolaris(base=tmp.as_uri(), vends=VENDS) as server:
         server.add_catalog("lake")
         yield server
 
 
 @contextmanager
 def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> Iterator[Site]:
-    key = {"s3.access-key-id": "key", "s3.secret-access-key": "hush"}
-    vends = [{"prefix": "s3://", "config": key}]
-    with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=vends) as server:
+    with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=VENDS) as server:
 
         def add_other_table(id: TableId) -> None:
             server.add_table(id.parent, id.name, format="delta")
@@ -225,13 +222,7 @@ SITES: Mapping[str, Open] = {
 REAL = {"hive-2.3.9", "hive-3.1.3", "hive-4.0.1", "iceberg-1.11.0", "nessie-0.99.0"}
 """Sites that start a real server."""
 
-ROUND_TRIPS = {
-    "rest-on-a-gateway-to-hive",
-    "rest-on-a-gateway-to-glue",
-    "rest-on-a-gateway-to-polaris",
-    "rest-on-a-gateway-to-lakekeeper",
-    "rest-on-a-gateway-to-unity",
-}
+ROUND_TRIPS = {f"rest-on-a-gateway-to-{it}" for it in ("hive", "glue", "polaris", "lakekeeper", "unity")}
 """Sites of the thorough run alone, which has the tests with the mark `round_trip` on them.
 
 The gateway does the same before each backend, and each backend has its own site.

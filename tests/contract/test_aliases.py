@@ -10,13 +10,13 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import RegisterTableRequest
 from lance_namespace.errors import InvalidInputError, TableNotFoundError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.model import local_path
 from tests.contract.conftest import Parent
 from tests.contract.site import Site
+from tests.support.errors import catch
 
 DATA = pa.table({"id": [1, 2, 3]})
 
@@ -39,9 +39,7 @@ async def _rows(ns: AsyncNamespace, id: list[str]) -> list[int]:
     return ids
 
 
-async def test_the_default_location_of_another_table_is_refused(
-    aliased_site: Site, ns: AsyncNamespace, parent: Parent
-) -> None:
+async def test_default_location_of_another_is_refused(aliased_site: Site, ns: AsyncNamespace, parent: Parent) -> None:
     await ns.write(parent.table("a"), DATA)
     location = (await ns.describe_table({"id": parent.table("a")})).location
     assert location is not None
@@ -49,15 +47,12 @@ async def test_the_default_location_of_another_table_is_refused(
         with pytest.raises(InvalidInputError, match=r"is that of table .*; choose another location, or connect with"):
             await getattr(ns, operation)({"id": parent.table("b"), "location": location})
         assert not await ns.exists(parent.table("b"))
-    result = await ns.register_tables([RegisterTableRequest(id=parent.table("b"), location=location)])
-    (error,) = result.errors.values()
+    (error,) = (await ns.register_tables([{"id": parent.table("b"), "location": location}])).errors.values()
     assert isinstance(error, InvalidInputError) and not await ns.exists(parent.table("b"))
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_a_drop_of_an_alias_removes_only_its_registration(
-    aliased: AsyncNamespace, parent: Parent, first: str
-) -> None:
+async def test_a_drop_of_an_alias_only_deregisters_it(aliased: AsyncNamespace, parent: Parent, first: str) -> None:
     await aliased.write(parent.table("a"), DATA)
     location = (await aliased.describe_table({"id": parent.table("a")})).location
     await aliased.register_table({"id": parent.table("b"), "location": location})
@@ -70,9 +65,7 @@ async def test_a_drop_of_an_alias_removes_only_its_registration(
         lance.dataset(str(location))
 
 
-async def test_a_location_that_was_requested_twice_keeps_its_rows(
-    aliased_site: Site, ns: AsyncNamespace, parent: Parent, tmp_path: Path
-) -> None:
+async def test_a_location_requested_twice_keeps_rows(aliased_site: Site, ns: AsyncNamespace, parent: Parent) -> None:
     place = (await ns.declare_table({"id": parent.table("probe")})).location
     assert place is not None
     await ns.deregister_table({"id": parent.table("probe")})
@@ -83,8 +76,7 @@ async def test_a_location_that_was_requested_twice_keeps_its_rows(
     await ns.drop_table({"id": parent.table("b")})
     assert await _rows(ns, parent.table("a")) == [1, 2, 3]
     await ns.drop_table({"id": parent.table("a")})
-    with pytest.raises(TableNotFoundError):
-        await ns.open(parent.table("a"))
+    await catch(TableNotFoundError, ns.open(parent.table("a")))
 
 
 @pytest.mark.parametrize("way", ["link", "link above", "proc"])

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from lance_namespace import DeclareTableRequest, DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.observers import Call
@@ -22,10 +21,10 @@ async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, par
     id = parent.table("t")
     async with AsyncNamespace.connect(site.impl, site.properties) as ns:
         location = f"s3://lake/{parent.id.name}/t" if site.vends else None
-        await ns.declare_table(DeclareTableRequest(id=id, location=location))
-        plain, calls = await _asked(ns, DescribeTableRequest(id=id))
-        vended, calls_for_them = await _asked(ns, DescribeTableRequest(id=id, vend_credentials=True))
-        unasked, _ = await _asked(ns, DescribeTableRequest(id=id, vend_credentials=False))
+        await ns.declare_table({"id": id, "location": location})
+        plain, calls = await _asked(ns, {"id": id})
+        vended, calls_for_them = await _asked(ns, {"id": id, "vend_credentials": True})
+        unasked, _ = await _asked(ns, {"id": id, "vend_credentials": False})
     assert unasked == plain
     assert (vended["storage_options"] != plain["storage_options"]) is site.vends
     if site.vends:
@@ -40,8 +39,8 @@ async def test_vended_credentials_replace_own_ones(site: Site, parent: Parent) -
     id = parent.table("t")
     own = {"storage.Access_Key_Id": "own", "storage.token": "own", "storage.account_key": "own", "storage.k": "own"}
     async with AsyncNamespace.connect(site.impl, {**site.properties, **own}) as ns:
-        await ns.declare_table(DeclareTableRequest(id=id, location=f"s3://lake/{parent.id.name}/t"))
-        response = await ns.describe_table(DescribeTableRequest(id=id, vend_credentials=True))
+        await ns.declare_table({"id": id, "location": f"s3://lake/{parent.id.name}/t"})
+        response = await ns.describe_table({"id": id, "vend_credentials": True})
     options = response.storage_options or {}
     assert options.items() >= KEY.items()
     assert {key: value for key, value in options.items() if value == "own"} == {"k": "own"}
@@ -49,14 +48,14 @@ async def test_vended_credentials_replace_own_ones(site: Site, parent: Parent) -
 
 async def test_a_declaration_gives_what_a_describe_gives(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     location = f"s3://lake/{parent.id.name}/t" if site.vends else None
-    request = DeclareTableRequest(id=parent.table("t"), location=location, vend_credentials=True)
+    request = {"id": parent.table("t"), "location": location, "vend_credentials": True}
     declared = await ns.declare_table(request)
-    result = await ns.describe_table(DescribeTableRequest(id=parent.table("t"), vend_credentials=True))
+    result = await ns.describe_table({"id": parent.table("t"), "vend_credentials": True})
     assert (declared.location, declared.storage_options) == (result.location, result.storage_options)
     assert declared.storage_options != {}
 
 
-async def _asked(ns: AsyncNamespace, request: DescribeTableRequest) -> tuple[dict[str, Any], Counter[str]]:
+async def _asked(ns: AsyncNamespace, request: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
     calls: list[Call] = []
     with ns.observe(calls.append):
         result = await ns.describe_table(request)

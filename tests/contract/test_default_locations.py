@@ -7,7 +7,6 @@ from dataclasses import replace
 import lance
 import pyarrow as pa
 import pytest
-from lance_namespace import DeclareTableRequest, DescribeTableRequest, DropTableRequest
 from lance_namespace.errors import TableAlreadyExistsError
 
 from lance_ns_async import AsyncNamespace
@@ -31,11 +30,11 @@ async def test_no_declaration_has_the_location_of_an_earlier_one(ns: AsyncNamesp
     locations = set()
     for rows in (1, 2):
         await ns.write(id, DATA.slice(0, rows))
-        location = (await ns.describe_table(DescribeTableRequest(id=id))).location
+        location = (await ns.describe_table({"id": id})).location
         assert location is not None and location not in locations
         locations.add(location)
         assert (await ns.open(id)).count_rows() == rows
-        await ns.drop_table(DropTableRequest(id=id))
+        await ns.drop_table({"id": id})
         assert not await ns.exists(id)
 
 
@@ -44,8 +43,8 @@ async def test_a_predictable_location_contains_the_names(predictable_site: Site,
     async with AsyncNamespace.connect(predictable_site.impl, predictable_site.properties) as ns:
         locations = set()
         for _ in range(2):
-            locations.add((await ns.declare_table(DeclareTableRequest(id=id))).location)
-            await ns.drop_table(DropTableRequest(id=id))
+            locations.add((await ns.declare_table({"id": id})).location)
+            await ns.drop_table({"id": id})
     (location,) = locations
     assert location is not None and location.removesuffix(".lance").endswith("/t")
 
@@ -55,9 +54,9 @@ async def test_data_at_a_predictable_location_is_not_registered_by_a_create(
 ) -> None:
     id = parent.table("t")
     async with AsyncNamespace.connect(predictable_site.impl, predictable_site.properties) as predictable:
-        location = (await predictable.declare_table(DeclareTableRequest(id=id))).location
+        location = (await predictable.declare_table({"id": id})).location
         assert location is not None
-        await predictable.drop_table(DropTableRequest(id=id))
+        await predictable.drop_table({"id": id})
         lance.write_dataset(OTHERS, location)
         with pytest.raises(TableAlreadyExistsError, match=r"not in the catalog, but there is data at .*"):
             await predictable.write(id, DATA)
@@ -68,7 +67,6 @@ async def test_data_at_a_predictable_location_is_not_registered_by_a_create(
 async def test_a_requested_location_stays_as_it_is(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     if site.impl in ("dir", "rest") or site.served or not site.frees_locations:
         pytest.skip("it has locations of its own")
-    location = (await ns.declare_table(DeclareTableRequest(id=parent.table("t")))).location
-    await ns.drop_table(DropTableRequest(id=parent.table("t")))
-    declared = await ns.declare_table(DeclareTableRequest(id=parent.table("u"), location=location))
-    assert declared.location == location
+    location = (await ns.declare_table({"id": parent.table("t")})).location
+    await ns.drop_table({"id": parent.table("t")})
+    assert (await ns.declare_table({"id": parent.table("u"), "location": location})).location == location

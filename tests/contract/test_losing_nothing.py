@@ -10,25 +10,10 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
-from lance_namespace import (
-    CountTableRowsRequest,
-    DeclareTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    ListTablesRequest,
-)
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    LanceNamespaceError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    TableVersionNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, Namespace, TableId, registry
 from lance_ns_async.backends.base import Backend
@@ -39,49 +24,39 @@ from tests.contract.conftest import Parent
 from tests.contract.site import Site
 from tests.fakes.memory import over
 from tests.support.budget import with_usual
+from tests.support.errors import catch
 from tests.support.lake import stream
 
 OURS, THEIRS, BAD = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]}), pa.table({"a.b": [1]})
 
-Meddle = Callable[[TableId], Awaitable[None]]
+Meddle = Callable[[TableId], Awaitable[object]]
 
 
 class Meddled(Backend):
     """A mixin for backends that performs an operation of another client between the calls, once."""
 
-    meddle: Meddle | None = None
-    """The other client's operation after a table was declared."""
-    before: Meddle | None = None
-    """The other client's operation before a table is described."""
-    after: Meddle | None = None
-    """The other client's operation after a table was described."""
-    removed: Meddle | None = None
-    """The other client's operation after a table was deregistered."""
+    meddles: dict[str, Meddle]
+    """The other client's operations, each after a table was declared, described or deregistered."""
+
+    async def _meddle(self, when: str, id: TableId) -> None:
+        if (meddle := self.meddles.pop(when, None)) is not None:
+            await meddle(id)
 
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         made = await super().declare_table(id, location, properties, schema)  # type: ignore[safe-super]
-        meddle, self.meddle = self.meddle, None
-        if meddle is not None:
-            await meddle(id)
+        await self._meddle("declared", id)
         return made
 
     async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
         table = await super().deregister_table(id, expected)
-        meddle, self.removed = self.removed, None
-        if meddle is not None:
-            await meddle(id)
+        await self._meddle("deregistered", id)
         return table
 
     async def describe_table(self, id: TableId, *, vend: bool = False) -> Table:
-        before, self.before = self.before, None
-        if before is not None:
-            await before(id)
         result = await super().describe_table(id, vend=vend)  # type: ignore[safe-super]
-        after, self.after = self.after, None
-        if after is not None:
-            await after(id)
+        await self._meddle("described", id)
         return result
 
 
@@ -109,6 +84,7 @@ async def two(site: Site, parent: Parent) -> AsyncIterator[Two]:
     caller = Caller(Policy(), kind.errors)
     meddled: type[Meddled] = type("MeddledBackend", (Meddled, kind), {})
     backend = meddled.open(kind.settings.parse(site.properties), caller)
+    backend.meddles = {}
     async with AsyncNamespace.connect(site.impl, site.properties) as theirs, over(backend, caller, id="") as ours:
         yield Two(ours, backend, theirs, parent.table("t"))
 
@@ -120,13 +96,9 @@ async def two(site: Site, parent: Parent) -> AsyncIterator[Two]:
     ),
 )
 async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any, theirs: Any) -> None:
-    async def meddle(id: TableId) -> None:
-        await two.theirs.write(id, THEIRS, mode=theirs)
-
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = lambda id: two.theirs.write(id, THEIRS, mode=theirs)
     if ours == "create":
-        with pytest.raises(TableAlreadyExistsError):
-            await two.ours.write(two.id, OURS, mode=ours)
+        await catch(err.TableAlreadyExistsError, two.ours.write(two.id, OURS, mode=ours))
         assert await two.rows() == [7, 8, 9]
     else:
         made = await two.ours.write(two.id, OURS, mode=ours)
@@ -135,12 +107,8 @@ async def test_a_declared_table_stays_if_others_write_to_it(two: Two, ours: Any,
 
 
 async def test_a_create_that_fails_leaves_what_others_wrote_meanwhile(two: Two) -> None:
-    async def meddle(id: TableId) -> None:
-        await two.theirs.write(id, THEIRS, mode="append")
-
-    two.backend.meddle = meddle
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    two.backend.meddles["declared"] = lambda id: two.theirs.write(id, THEIRS, mode="append")
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.rows() == [7, 8, 9]
 
 
@@ -149,9 +117,8 @@ async def test_a_create_that_fails_leaves_what_others_declared_meanwhile(two: Tw
         await two.theirs.deregister_table({"id": list(id)})
         await two.theirs.declare_table({"id": list(id)})
 
-    two.backend.meddle = meddle
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    two.backend.meddles["declared"] = meddle
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert await two.theirs.exists(two.id)
 
 
@@ -161,7 +128,7 @@ async def test_an_interrupt_during_the_declaration_leaves_no_registration(two: T
         # The catalog has registered the table, and its response does not arrive any more.
         raise KeyboardInterrupt
 
-    two.backend.meddle = meddle
+    two.backend.meddles["declared"] = meddle
     with pytest.raises(KeyboardInterrupt) as caught:
         await (two.ours.write(two.id, OURS) if operation == "write" else two.ours.declare_table({"id": two.id}))
     if await two.backend.new_location(TableId(two.id)) is None:
@@ -172,8 +139,7 @@ async def test_an_interrupt_during_the_declaration_leaves_no_registration(two: T
 
 
 async def test_a_create_that_fails_by_itself_leaves_nothing(two: Two) -> None:
-    with pytest.raises(LanceNamespaceError):
-        await two.ours.write(two.id, BAD)
+    await catch(err.LanceNamespaceError, two.ours.write(two.id, BAD))
     assert not await two.theirs.exists(two.id)
     await two.theirs.write(two.id, OURS)
     assert await two.rows() == [1, 2]
@@ -222,11 +188,10 @@ async def cut_off(two: Two) -> str:
     place = str((await two.theirs.describe_table({"id": two.id})).location)
 
     async def meddle(id: TableId) -> None:
-        raise ServiceUnavailableError("cut off")
+        raise err.ServiceUnavailableError("cut off")
 
-    two.backend.removed = meddle
-    with pytest.raises(ServiceUnavailableError, match="cut off"):
-        await two.ours.drop_table({"id": two.id})
+    two.backend.meddles["deregistered"] = meddle
+    await catch(err.ServiceUnavailableError, two.ours.drop_table({"id": two.id}), "cut off")
     return place
 
 
@@ -266,8 +231,7 @@ async def test_data_registered_after_a_drop_was_cut_off_stays(
         await two.ours.write(two.id, THEIRS)
         await two.ours.drop_table({"id": two.id})
     else:
-        with pytest.raises(TableNotFoundError):
-            await two.ours.drop_table({"id": two.id})
+        await catch(err.TableNotFoundError, two.ours.drop_table({"id": two.id}))
     assert (await two.theirs.open(other)).to_table() == OURS
 
 
@@ -275,10 +239,7 @@ async def test_an_append_during_a_drop_leaves_no_name_stuck(two: Two) -> None:
     await two.theirs.write(two.id, OURS)
     opened = await two.theirs.open(two.id)
 
-    async def meddle(id: TableId) -> None:
-        await anyio.to_thread.run_sync(opened.insert, THEIRS)
-
-    two.backend.removed = meddle
+    two.backend.meddles["deregistered"] = lambda id: anyio.to_thread.run_sync(opened.insert, THEIRS)
     if two.backend.capabilities.drops:
         pytest.skip("the catalog itself deletes the data")
     await two.ours.drop_table({"id": two.id})
@@ -296,13 +257,12 @@ async def test_files_missed_because_of_a_drop_get_the_right_error(two: Two, agai
         if again:
             await two.theirs.write(id, THEIRS)
 
-    two.backend.after = meddle
-    with pytest.raises(LanceNamespaceError) as caught:
-        await two.ours.open(two.id, version=2)
-    expected: type[LanceNamespaceError] = TableNotFoundError
+    two.backend.meddles["described"] = meddle
+    caught = await catch(err.LanceNamespaceError, two.ours.open(two.id, version=2))
+    expected: type[err.LanceNamespaceError] = err.TableNotFoundError
     if again:
         same = is_same(old, await two.backend.describe_table(TableId(two.id)))
-        expected = TableVersionNotFoundError if same else ConcurrentModificationError
+        expected = err.TableVersionNotFoundError if same else err.ConcurrentModificationError
     assert type(caught.value) is expected, caught.value
 
 
@@ -310,11 +270,8 @@ async def test_files_that_are_still_there_are_not_reported_as_missing(two: Two) 
     await two.theirs.write(two.id, OURS)
     place = (await two.theirs.describe_table({"id": two.id})).location
 
-    async def meddle(id: TableId) -> None:
-        await two.theirs.deregister_table({"id": list(id)})
-
-    two.backend.after = meddle
-    with pytest.raises(TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
+    two.backend.meddles["described"] = lambda id: two.theirs.deregister_table({"id": list(id)})
+    with pytest.raises(err.TableNotFoundError, match=r"work on its files at .* failed, and it was dropped, renamed or"):
         await two.ours.open(two.id, version=2)
     if not two.backend.capabilities.drops:
         assert lance.dataset(place).to_table() == OURS
@@ -338,7 +295,7 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
                 await two.ours.register_table(
                     {"id": two.id, "location": first.location, "mode": "Overwrite", "properties": {"k": str(number)}}
                 )
-        except UnsupportedOperationError as e:
+        except err.UnsupportedOperationError as e:
             assert number == 1 and "deregister it" in str(e)
             last = "0"
         else:
@@ -352,13 +309,13 @@ async def test_a_table_that_is_replaced_is_never_missing(two: Two) -> None:
 
 async def test_an_overwrite_that_fails_leaves_the_properties(two: Two) -> None:
     await two.ours.create_table({"id": two.id, "properties": {"k": "old"}}, stream(OURS))
-    with pytest.raises(LanceNamespaceError):
+    with pytest.raises(err.LanceNamespaceError):
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(BAD))
     result = await two.theirs.describe_table({"id": two.id})
     assert (result.properties or {})["k"] == "old" and await two.rows() == [1, 2]
     try:
         await two.ours.create_table({"id": two.id, "mode": "Overwrite", "properties": {"k": "new"}}, stream(THEIRS))
-    except UnsupportedOperationError as e:
+    except err.UnsupportedOperationError as e:
         assert "omit the properties" in str(e) or "deregister it" in str(e)
         assert await two.rows() == [1, 2]
         await two.ours.create_table({"id": two.id, "mode": "Overwrite"}, stream(THEIRS))
@@ -375,22 +332,21 @@ LOST, ROWS = pa.table({"id": [1, 2]}), pa.table({"id": [7, 8, 9]})
 async def killed(ns: AsyncNamespace, parent: Parent) -> list[str]:
     """A declared table with data files that belong to no version."""
     id = parent.table("t")
-    location = (await ns.declare_table(DeclareTableRequest(id=id))).location
+    location = (await ns.declare_table({"id": id})).location
     assert location is not None
     write_fragments(LOST, location, mode="create")
     return id
 
 
 async def test_the_table_is_there_and_has_no_rows(ns: AsyncNamespace, parent: Parent, killed: list[str]) -> None:
-    assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == ["t"]
+    assert (await ns.list_tables({"id": list(parent.id)})).tables == ["t"]
     assert await ns.exists(killed)
-    assert (await ns.describe_table(DescribeTableRequest(id=killed))).location
-    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
-        await ns.count_table_rows(CountTableRowsRequest(id=killed))
-    with pytest.raises(TableNotFoundError, match="there is no version: nothing was written, or the data was removed"):
+    assert (await ns.describe_table({"id": killed})).location
+    with pytest.raises(err.TableNotFoundError, match="there is no version: nothing was written, or the data"):
+        await ns.count_table_rows({"id": killed})
+    with pytest.raises(err.TableNotFoundError, match="there is no version: nothing was written, or the data"):
         await ns.open(killed)
-    with pytest.raises(TableAlreadyExistsError):
-        await ns.write(killed, ROWS)
+    await catch(err.TableAlreadyExistsError, ns.write(killed, ROWS))
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
@@ -400,7 +356,7 @@ async def test_the_rows_are_written_again(ns: AsyncNamespace, killed: list[str],
 
 
 async def test_the_name_is_free_after_a_drop(ns: AsyncNamespace, killed: list[str]) -> None:
-    await ns.drop_table(DropTableRequest(id=killed))
+    await ns.drop_table({"id": killed})
     assert not await ns.exists(killed)
     written = await ns.write(killed, ROWS)
     assert lance.dataset(written.uri).to_table() == ROWS

@@ -6,30 +6,15 @@ import re
 
 import anyio
 import lance
+import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-    ListTablesRequest,
-    RegisterTableRequest,
-    RenameTableRequest,
-    TableExistsRequest,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-    UnsupportedOperationError,
-)
 
 from lance_ns_async import AsyncNamespace, TableId
 from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 from tests.support.budget import with_usual
+from tests.support.errors import catch
 
 pytestmark = [pytest.mark.round_trip, pytest.mark.environment]
 
@@ -40,8 +25,8 @@ DATA = pa.table({"id": [1, 2, 3]})
 
 
 async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, parent: Parent) -> None:
-    declared = await ns.declare_table(DeclareTableRequest(id=parent.table("t"), properties={"k": "v"}))
-    result = await ns.describe_table(DescribeTableRequest(id=parent.table("t")))
+    declared = await ns.declare_table({"id": parent.table("t"), "properties": {"k": "v"}})
+    result = await ns.describe_table({"id": parent.table("t")})
     assert declared.location is not None and result.location == declared.location
     assert declared.properties is not None and declared.properties["k"] == "v"
     assert result.properties is not None and result.properties["k"] == "v"
@@ -50,59 +35,31 @@ async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, par
     assert result.is_only_declared is None
 
 
-async def test_a_request_may_be_a_dict(ns: AsyncNamespace, parent: Parent) -> None:
-    class DictWithModelDump(dict[str, object]):
-        """The kind of mapping that Lance's Rust side passes."""
-
-        def model_dump(self) -> dict[str, object]:
-            return self
-
-    await ns.declare_table(DictWithModelDump(id=parent.table("t")))
-    result = await ns.describe_table(DictWithModelDump(id=parent.table("t"), vend_credentials=True))
-    assert result.location is not None
+async def test_a_missing_one_is_not_found_by_any(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
+    missing = {"id": parent.table("none")}
+    for call in (ns.describe_table(missing), ns.table_exists(missing), ns.deregister_table(missing)):
+        await catch(err.TableNotFoundError, call, f"^Table not found: {re.escape(str(parent.id.table('none')))}")
+    await catch(err.TableNotFoundError, ns.drop_table(missing))
+    assert not await ns.exists(parent.table("none")) and not await ns.exists(children.child("none", "t"))
 
 
-async def test_a_missing_one_is_not_found_by_any_operation(
-    ns: AsyncNamespace, parent: Parent, children: Children
-) -> None:
-    missing = parent.table("none")
-    with pytest.raises(TableNotFoundError, match=f"^Table not found: {re.escape(str(parent.id.table('none')))}"):
-        await ns.describe_table(DescribeTableRequest(id=missing))
-    with pytest.raises(TableNotFoundError):
-        await ns.table_exists(TableExistsRequest(id=missing))
-    with pytest.raises(TableNotFoundError):
-        await ns.deregister_table(DeregisterTableRequest(id=missing))
-    with pytest.raises(TableNotFoundError):
-        await ns.drop_table(DropTableRequest(id=missing))
-    assert not await ns.exists(missing)
-    assert not await ns.exists(children.child("none", "t"))
-
-
-async def test_deregistering_leaves_the_data(ns: AsyncNamespace, parent: Parent) -> None:
-    location = await _written(ns, parent.table("t"))
-    answer = await ns.deregister_table(DeregisterTableRequest(id=parent.table("t")))
-    assert answer.id == parent.table("t") and answer.location == location
-    assert not await ns.exists(parent.table("t"))
-    assert lance.dataset(location).count_rows() == 3
-
-
-async def test_dropping_removes_the_data_too(ns: AsyncNamespace, parent: Parent) -> None:
-    location = await _written(ns, parent.table("t"))
-    answer = await ns.drop_table(DropTableRequest(id=parent.table("t")))
-    assert answer.location == location
-    assert not await ns.exists(parent.table("t"))
+async def test_deregistering_leaves_the_data_and_dropping_removes_it(ns: AsyncNamespace, parent: Parent) -> None:
+    left, removed = [await _written(ns, parent.table(name)) for name in ("t", "u")]
+    answer = await ns.deregister_table({"id": parent.table("t")})
+    assert answer.id == parent.table("t") and answer.location == left
+    assert (await ns.drop_table({"id": parent.table("u")})).location == removed
+    assert not await ns.exists(parent.table("t")) and not await ns.exists(parent.table("u"))
+    assert lance.dataset(left).count_rows() == 3
     with pytest.raises(ValueError, match="not found"):
-        lance.dataset(location)
+        lance.dataset(removed)
 
 
-async def test_dropping_takes_every_spelling_that_finds_the_table(
-    ns: AsyncNamespace, parent: Parent, site: Site
-) -> None:
+async def test_dropping_takes_each_spelling_of_the_table(ns: AsyncNamespace, parent: Parent, site: Site) -> None:
     await _written(ns, parent.table("small"))
     if not site.can.folds_case:
         assert not await ns.exists(parent.table("SMALL"))
         return
-    await ns.drop_table(DropTableRequest(id=parent.table("SMALL")))
+    await ns.drop_table({"id": parent.table("SMALL")})
     assert not await ns.exists(parent.table("small"))
 
 
@@ -111,28 +68,27 @@ async def test_dropping_never_takes_another_table_along(ns: AsyncNamespace, site
     lance.dataset(location).create_branch("branch", 1)
     inner = f"{location}/inner"
     if not site.overlaps:
-        with pytest.raises(InvalidInputError, match="above or below that of another table"):
-            await ns.declare_table(DeclareTableRequest(id=parent.table("inner"), location=inner))
+        with pytest.raises(err.InvalidInputError, match="above or below that of another table"):
+            await ns.declare_table({"id": parent.table("inner"), "location": inner})
         return
-    await ns.declare_table(DeclareTableRequest(id=parent.table("inner"), location=inner))
+    await ns.declare_table({"id": parent.table("inner"), "location": inner})
     lance.write_dataset(DATA, inner)
-    with pytest.raises(InvalidTableStateError, match="such as inner"):
-        await ns.drop_table(DropTableRequest(id=parent.table("t")))
+    await catch(err.InvalidTableStateError, ns.drop_table({"id": parent.table("t")}), "such as inner")
     assert await ns.exists(parent.table("t")) and lance.dataset(inner).count_rows() == 3
-    await ns.drop_table(DropTableRequest(id=parent.table("inner")))
-    await ns.drop_table(DropTableRequest(id=parent.table("t")))
+    await ns.drop_table({"id": parent.table("inner")})
+    await ns.drop_table({"id": parent.table("t")})
     assert not await ns.exists(parent.table("t"))
 
 
 async def test_registering_puts_a_table_back(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     location = await _written(ns, parent.table("t"))
-    await ns.deregister_table(DeregisterTableRequest(id=parent.table("t")))
+    await ns.deregister_table({"id": parent.table("t")})
     if not site.frees_locations:
-        with pytest.raises(InvalidInputError, match="a deleted table that can still be restored"):
-            await ns.register_table(RegisterTableRequest(id=parent.table("again"), location=location))
+        with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
+            await ns.register_table({"id": parent.table("again"), "location": location})
         return
-    answer = await ns.register_table(RegisterTableRequest(id=parent.table("again"), location=location))
-    result = await ns.describe_table(DescribeTableRequest(id=parent.table("again")))
+    answer = await ns.register_table({"id": parent.table("again"), "location": location})
+    result = await ns.describe_table({"id": parent.table("again")})
     assert answer.location == result.location
     assert result.location is not None and lance.dataset(result.location).count_rows() == 3
 
@@ -141,39 +97,37 @@ async def test_registering_overwrites_only_on_request(ns: AsyncNamespace, site: 
     if not site.frees_locations:
         pytest.skip("the location of the data stays taken")
     location = await _written(ns, parent.table("t"))
-    await ns.declare_table(DeclareTableRequest(id=parent.table("other")))
-    await ns.deregister_table(DeregisterTableRequest(id=parent.table("t")))
-    with pytest.raises(TableAlreadyExistsError):
-        await ns.register_table(RegisterTableRequest(id=parent.table("other"), location=location))
-    before = (await ns.describe_table(DescribeTableRequest(id=parent.table("other")))).location
+    await ns.declare_table({"id": parent.table("other")})
+    await ns.deregister_table({"id": parent.table("t")})
+    await catch(err.TableAlreadyExistsError, ns.register_table({"id": parent.table("other"), "location": location}))
+    before = (await ns.describe_table({"id": parent.table("other")})).location
     try:
-        await ns.register_table(RegisterTableRequest(id=parent.table("other"), location=location, mode="Overwrite"))
-    except UnsupportedOperationError as e:
+        await ns.register_table({"id": parent.table("other"), "location": location, "mode": "Overwrite"})
+    except err.UnsupportedOperationError as e:
         # The table stays, and the proposed remedy works.
         assert "deregister it" in str(e) and f"register it at {location}" in str(e)
-        assert (await ns.describe_table(DescribeTableRequest(id=parent.table("other")))).location == before
-        await ns.deregister_table(DeregisterTableRequest(id=parent.table("other")))
-        await ns.register_table(RegisterTableRequest(id=parent.table("other"), location=location))
-    result = await ns.describe_table(DescribeTableRequest(id=parent.table("other")))
+        assert (await ns.describe_table({"id": parent.table("other")})).location == before
+        await ns.deregister_table({"id": parent.table("other")})
+        await ns.register_table({"id": parent.table("other"), "location": location})
+    result = await ns.describe_table({"id": parent.table("other")})
     assert result.location is not None and lance.dataset(result.location).count_rows() == 3
 
 
 async def test_renaming_moves_the_registration_or_says_why_not(ns: AsyncNamespace, site: Site, parent: Parent) -> None:
     location = await _written(ns, parent.table("t"))
-    await ns.declare_table(DeclareTableRequest(id=parent.table("taken")))
+    await ns.declare_table({"id": parent.table("taken")})
     if not site.can.renames:
         with pytest.raises(
-            UnsupportedOperationError, match=r"^Not supported: (rename_table|\S+ \(rename_table: )"
+            err.UnsupportedOperationError, match=r"^Not supported: (rename_table|\S+ \(rename_table:)"
         ) as e:
-            await ns.rename_table(RenameTableRequest(id=parent.table("t"), new_table_name="new"))
+            await ns.rename_table({"id": parent.table("t"), "new_table_name": "new"})
         assert site.impl == "rest" or (
             "deregister" in str(e.value) and "register" in str(e.value).replace("deregister", "")
         )
         return
-    with pytest.raises(TableAlreadyExistsError):
-        await ns.rename_table(RenameTableRequest(id=parent.table("t"), new_table_name="taken"))
-    await ns.rename_table(RenameTableRequest(id=parent.table("t"), new_table_name="new"))
-    result = await ns.describe_table(DescribeTableRequest(id=parent.table("new")))
+    await catch(err.TableAlreadyExistsError, ns.rename_table({"id": parent.table("t"), "new_table_name": "taken"}))
+    await ns.rename_table({"id": parent.table("t"), "new_table_name": "new"})
+    result = await ns.describe_table({"id": parent.table("new")})
     assert result.location == location and not await ns.exists(parent.table("t"))
 
 
@@ -181,12 +135,12 @@ async def test_a_name_that_became_free_gets_no_hold_of_the_data(ns: AsyncNamespa
     if not site.can.renames:
         return
     location = await _written(ns, parent.table("t"))
-    await ns.rename_table(RenameTableRequest(id=parent.table("t"), new_table_name="new"))
+    await ns.rename_table({"id": parent.table("t"), "new_table_name": "new"})
     try:
-        again = await ns.declare_table(DeclareTableRequest(id=parent.table("t")))
+        again = await ns.declare_table({"id": parent.table("t")})
         # A catalog may choose a separate location for each table.
         assert again.location != location
-    except TableAlreadyExistsError as e:
+    except err.TableAlreadyExistsError as e:
         assert "there is data" in str(e) and not await ns.exists(parent.table("t"))
     assert lance.dataset(location).count_rows() == 3
 
@@ -196,35 +150,27 @@ async def test_another_format_is_no_lance_table(ns: AsyncNamespace, site: Site, 
         return
     id = parent.id.table("other")
     await anyio.to_thread.run_sync(site.plant_other, id)
-    await ns.declare_table(DeclareTableRequest(id=parent.table("t")))
-    for operation in (
-        ns.describe_table(DescribeTableRequest(id=list(id))),
-        ns.deregister_table(DeregisterTableRequest(id=list(id))),
-        ns.drop_table(DropTableRequest(id=list(id))),
-    ):
-        with pytest.raises(InvalidInputError, match="no Lance table"):
-            await operation
-    assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == ["t"]
-    with pytest.raises(TableAlreadyExistsError):
-        await ns.declare_table(DeclareTableRequest(id=list(id)))
+    await ns.declare_table({"id": parent.table("t")})
+    other = {"id": list(id)}
+    for operation in (ns.describe_table(other), ns.deregister_table(other), ns.drop_table(other)):
+        await catch(err.InvalidInputError, operation, "no Lance table")
+    assert (await ns.list_tables({"id": list(parent.id)})).tables == ["t"]
+    await catch(err.TableAlreadyExistsError, ns.declare_table({"id": list(id)}))
 
 
 async def test_opening_returns_details_of_the_dataset(ns: AsyncNamespace, parent: Parent) -> None:
     location = await _written(ns, parent.table("t"))
     lance.write_dataset(DATA, location, mode="append")
-    await ns.declare_table(DeclareTableRequest(id=parent.table("empty")))
-    request = DescribeTableRequest(id=parent.table("t"), load_detailed_metadata=True, with_table_uri=True)
+    await ns.declare_table({"id": parent.table("empty")})
+    request = {"id": parent.table("t"), "load_detailed_metadata": True, "with_table_uri": True}
     result = await ns.describe_table(request)
     assert result.version == 2 and result.table == "t" and result.namespace == list(parent.id)
     assert result.var_schema is not None and [f.name for f in result.var_schema.fields] == ["id"]
     assert result.stats is not None and result.stats.num_fragments == 2
     assert result.table_uri is not None and "://" in result.table_uri
-    old = await ns.describe_table(DescribeTableRequest(id=parent.table("t"), version=1))
-    assert old.version == 1
-    declared = await ns.describe_table(DescribeTableRequest(id=parent.table("empty"), check_declared=True))
-    assert declared.is_only_declared is True
-    written = await ns.describe_table(DescribeTableRequest(id=parent.table("t"), check_declared=True))
-    assert written.is_only_declared is False
+    assert (await ns.describe_table({"id": parent.table("t"), "version": 1})).version == 1
+    assert (await ns.describe_table({"id": parent.table("empty"), "check_declared": True})).is_only_declared is True
+    assert (await ns.describe_table({"id": parent.table("t"), "check_declared": True})).is_only_declared is False
 
 
 # `tests/conformance` has such names on all sites, without data.
@@ -233,29 +179,28 @@ async def test_an_odd_name_is_held_as_it_is_or_refused(
     ns: AsyncNamespace, site: Site, parent: Parent, name: str
 ) -> None:
     try:
-        declared = await ns.declare_table(DeclareTableRequest(id=parent.table(name)))
-    except InvalidInputError as e:
+        declared = await ns.declare_table({"id": parent.table(name)})
+    except err.InvalidInputError as e:
         assert name in str(e) or "HTTP 400" in str(e)
-        assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == []
+        assert (await ns.list_tables({"id": list(parent.id)})).tables == []
         return
     kept = name.lower() if site.can.folds_case and not site.can.keeps_case else name
-    assert (await ns.list_tables(ListTablesRequest(id=list(parent.id)))).tables == [kept]
+    assert (await ns.list_tables({"id": list(parent.id)})).tables == [kept]
     assert declared.location is not None
     lance.write_dataset(DATA, declared.location)
     described = await ns.describe_tables([parent.table(name)])
     assert lance.dataset(described.tables[TableId(parent.table(name))].location).count_rows() == 3
-    await ns.drop_table(DropTableRequest(id=parent.table(name)))
+    await ns.drop_table({"id": parent.table(name)})
     assert not await ns.exists(parent.table(name))
 
 
 @pytest.mark.parametrize("id", [[], [""], ["ns", ""], ["ns", "\ud800"]])
 async def test_an_id_that_names_nothing_is_refused(ns: AsyncNamespace, id: list[str]) -> None:
-    with pytest.raises(InvalidInputError, match="table id"):
-        await ns.describe_table(DescribeTableRequest(id=id))
+    await catch(err.InvalidInputError, ns.describe_table({"id": id}), "table id")
 
 
 async def _written(ns: AsyncNamespace, id: list[str]) -> str:
-    declared = await ns.declare_table(DeclareTableRequest(id=id))
+    declared = await ns.declare_table({"id": id})
     assert declared.location is not None
     lance.write_dataset(DATA, declared.location)
     return declared.location

@@ -12,6 +12,7 @@ from aiobotocore.session import AioSession
 from botocore.exceptions import ClientError
 
 from tests.fakes.glue import FakeGlue
+from tests.support.errors import catch
 
 _SESSION = AioSession()
 # The server must get invalid parameters, and each call once.
@@ -38,8 +39,7 @@ class Clients:
 
 async def code(call: Awaitable[Any]) -> str:
     """Returns the error code of a failing call; the status if the response has no code."""
-    with pytest.raises(ClientError) as failed:
-        await call
+    failed = await catch(ClientError, call)
     return str(failed.value.response["Error"]["Code"])
 
 

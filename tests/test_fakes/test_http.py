@@ -1,113 +1,18 @@
-"""The base of the fake catalogs: recorded requests, and faults on demand."""
+"""Signatures of requests, as the fakes check them."""
 
 from __future__ import annotations
 
-import asyncio
-import http.client
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 
-import httpx
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from tests.fakes.http import FakeServer, Reply, ask
+from tests.fakes.http import Reply, ask
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
-
-
-class Counter(FakeServer):
-    """Counts the requests that it performed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def handle(self, request: Received) -> Answer:
-        self.count += 1
-        return Answer.of({"count": self.count})
-
-
-@pytest.fixture
-def server() -> Iterator[Counter]:
-    with Counter() as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: Counter) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False) as connected:
-        yield connected
-
-
-def test_requests_are_recorded_as_they_came(server: Counter) -> None:
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
-    raw = "/a%2Fb/n%2Em/n%2em/%1F//c?parent=n%252Em&empty=&plus=a+b"
-    connection.request("POST", raw, b'{"a": [1]}', {"X-Some": "thing"})
-    connection.getresponse().read()
-    connection.close()
-    (request,) = server.requests
-    assert (request.method, request.path, request.json) == ("POST", raw, {"a": [1]})
-    assert (request.headers["x-some"], str(request)) == ("thing", f"POST {raw}")
-
-
-def test_faults_go_to_the_requests_they_match_and_the_oldest_goes_first(server: Counter, client: httpx.Client) -> None:
-    server.fail(503, times=2, match=r"GET /a%2Fb")
-    server.fail(403, times=None, match=r"^GET ")
-    assert [client.get(path).status_code for path in ["/a%2Fb", "/a/b", "/a%2Fb", "/a%2Fb"]] == [503, 403, 503, 403]
-    assert client.post("/a%2Fb").status_code == 200
-    server.heal()
-    assert client.get("/").status_code == 200
-
-
-@pytest.mark.parametrize(("when", "count"), [("before", 0), ("after", 1)])
-def test_cut_resets_the_connection(server: Counter, when: Any, count: int) -> None:
-    server.cut(when=when)
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
-    connection.request("POST", "/", b"{}")
-    with pytest.raises(ConnectionResetError):
-        connection.getresponse()
-    connection.close()
-    assert (server.count, len(server.requests)) == (count, 1)
-
-
-async def test_held_requests_wait_until_they_are_released(server: Counter) -> None:
-    async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client, asyncio.TaskGroup() as tasks:
-        with server.hold("GET /slow") as hold:
-            slow = [tasks.create_task(client.get("/slow")) for _ in range(3)]
-            await hold.reached(3)
-            assert (await client.get("/quick")).json() == {"count": 1}
-            assert (hold.waiting, server.count, server.most_in_flight) == (3, 1, 4)
-            hold.release()
-            assert {(await task).status_code for task in slow} == {200}
-            assert (hold.waiting, server.count) == (0, 4)
-            await client.get("/slow")
-
-
-async def test_a_killed_server_resets_connections_and_restarts_on_its_port(server: Counter) -> None:
-    address = server.url
-    async with httpx.AsyncClient(base_url=address, trust_env=False) as client, asyncio.TaskGroup() as tasks:
-        with server.hold() as hold:
-            held = tasks.create_task(_outcome(client))
-            await hold.reached()
-            await asyncio.to_thread(server.stop)
-            assert await held == "ReadError"
-        assert await _outcome(client) == "ConnectError"
-        server.stop()
-        await asyncio.to_thread(server.start)
-        assert (server.url, await _outcome(client)) == (address, '{"count": 1}')
-
-
-async def _outcome(client: httpx.AsyncClient) -> str:
-    try:
-        return (await client.get("/")).text
-    except httpx.TransportError as e:
-        return type(e).__name__
-
 
 PATH, BODY = "/v1/namespaces?a=b", '{"namespace": ["a"], "properties": {}}'
 

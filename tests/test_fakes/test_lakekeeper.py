@@ -171,9 +171,7 @@ def test_requests(server: FakeLakekeeper, method: str, path: str, body: Any, sta
         ("DELETE", f"{NS}/a?recursive=true&force=true", None, 204, None),
     ],
 )
-def test_requests_with_soft_deletion(
-    soft: FakeLakekeeper, method: str, path: str, body: Any, status: int, expected: Any
-) -> None:
+def test_soft_deletion(soft: FakeLakekeeper, method: str, path: str, body: Any, status: int, expected: Any) -> None:
     check(send(soft, method, path, body), status, expected)
 
 

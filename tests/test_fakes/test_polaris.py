@@ -20,6 +20,7 @@ V1, GENERIC, MANAGEMENT = "/api/catalog/v1", "/api/catalog/polaris/v1", "/api/ma
 C, P = f"{V1}/cat", f"{GENERIC}/cat"
 N = f"{C}/namespaces"
 BASE = "file:///data/cat"
+AT_BASE, CHANGE = {"default-base-location": BASE}, {"updates": {"x": "1"}, "removals": ["y"]}
 OAUTH = f"{V1}/oauth/tokens"
 GRANT = "grant_type=client_credentials&client_id=root&client_secret=s3cr3t&scope=PRINCIPAL_ROLE%3AALL"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -139,13 +140,7 @@ def named(name: str, **changes: Any) -> dict[str, Any]:
         ("GET", f"{N}?parent=a%2Eb", None, 200, {"namespaces": [], "next-page-token": None}),
         ("GET", f"{N}?pageSize=x", None, 404, NO_PATH),
         # Properties of namespaces.
-        (
-            "POST",
-            f"{N}/a/properties",
-            {"updates": {"x": "1"}, "removals": ["y"]},
-            200,
-            {"updated": ["x"], "removed": [], "missing": ["y"]},
-        ),
+        ("POST", f"{N}/a/properties", CHANGE, 200, {"updated": ["x"], "removed": [], "missing": ["y"]}),
         ("POST", f"{N}/a/properties", {"updates": {"x": "1"}, "removals": ["x"]}, 422, "UnprocessableEntityException"),
         ("POST", f"{N}/zz/properties", {"updates": {"x": "1"}}, 404, NO_SPACE),
         # Generic tables.
@@ -197,13 +192,7 @@ def named(name: str, **changes: Any) -> dict[str, Any]:
         ("GET", f"{V1}/config?warehouse=cat", None, 200, {"overrides": {"prefix": "cat"}}),
         ("GET", f"{V1}/config?warehouse=zz", None, 404, NO_PATH),
         ("GET", f"{V1}/config", None, 400, "BadRequestException"),
-        (
-            "GET",
-            f"{MANAGEMENT}/catalogs/cat",
-            None,
-            200,
-            {"name": "cat", "properties": {"default-base-location": BASE}},
-        ),
+        ("GET", f"{MANAGEMENT}/catalogs/cat", None, 200, {"name": "cat", "properties": AT_BASE}),
         ("GET", f"{MANAGEMENT}/catalogs/zz", None, 404, NO_PATH),
         ("GET", f"{C}/nonsense", None, 404, NO_PATH),
         ("GET", "/api/nonsense", None, 404, NO_PATH),
@@ -228,28 +217,19 @@ def test_requests(server: FakePolaris, method: str, path: str, body: Any, status
     ],
 )
 def test_headers(
-    server: FakePolaris, method: str, path: str, body: Any, headers: dict[str, str], status: int, expected: Any
+    server: FakePolaris, method: str, path: str, body: Any, headers: Any, status: int, expected: Any
 ) -> None:
     check(ask(server, method, path, body, headers), status, expected)
 
 
 def test_messages(server: FakePolaris) -> None:
+    custom, size = "Namespace n has a custom location, which is not enabled.", "listGenericTables.pageSize:"
     where = f"Expected a location in: [{BASE}/n/]. Got location: file:///x/]"
     clash = f"conflicts with existing table or namespace at location '{BASE}/a/'"
     for method, path, body, message in (
-        (
-            "POST",
-            N,
-            space("n", location="file:///x"),
-            f"Namespace n has a custom location, which is not enabled. {where}",
-        ),
+        ("POST", N, space("n", location="file:///x"), f"{custom} {where}"),
         ("POST", N, space("a/x"), f"Unable to create table at location '{BASE}/a/x/' because it {clash}"),
-        (
-            "GET",
-            f"{A}?pageSize=0",
-            None,
-            "Invalid value: listGenericTables.pageSize: must be greater than or equal to 1",
-        ),
+        ("GET", f"{A}?pageSize=0", None, f"Invalid value: {size} must be greater than or equal to 1"),
         ("GET", f"{N}/zz%1Fy", None, "Namespace does not exist: zz.y"),
     ):
         assert error_in(ask(server, method, path, body))[2] == message
@@ -336,9 +316,7 @@ def test_tokens_are_issued_and_expire(form: str, headers: dict[str, str], status
 def test_a_principal_without_grants(method: str, path: str, body: Any, status: int) -> None:
     with FakePolaris(powerless={"bob": "b0b"}) as server:
         server.add_table("cat", ["a"], "t1")
-        check(
-            ask(server, method, path, body, bearing(server.token("bob"))), status, FORBIDDEN if status == 403 else ...
-        )
+        check(ask(server, method, path, body, bearing(server.token("bob"))), status, {403: FORBIDDEN}.get(status, ...))
 
 
 @pytest.mark.parametrize(

@@ -28,17 +28,9 @@ TABLE = {
 }
 
 
-def call(
-    server: FakeUnity, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-) -> Reply:
+def call(server: FakeUnity, method: str, path: str, body: Any = None, headers: Any = None) -> Reply:
     """Sends a request; the path is relative to the API's root."""
     return ask(server, method, API + path, body, {**(JSON if body is not None else {}), **(headers or {})})
-
-
-def create(server: FakeUnity, **changes: Any) -> Reply:
-    """Creates `TABLE` with some fields changed, and without those that are changed to `...`."""
-    body = {key: value for key, value in {**TABLE, **changes}.items() if value is not ...}
-    return call(server, "POST", "/tables", body)
 
 
 def error(reply: Reply) -> tuple[int, str, str]:
@@ -254,7 +246,7 @@ def test_columns_are_stored(server: FakeUnity) -> None:
     optional = ("type_precision", "type_scale", "type_interval_type", "comment", "partition_index")
     stored = {**dict.fromkeys(optional), **sent, "type_text": "array<float>"}
     del stored["mask"]
-    assert create(server, columns=[sent]).json["columns"] == [stored]
+    assert call(server, "POST", "/tables", new(columns=[sent])).json["columns"] == [stored]
     assert call(server, "GET", "/tables/c1.s1.t1").json["columns"] == [stored]
 
 
@@ -313,17 +305,17 @@ def test_older_servers(dialect: Any, exists: tuple[int, str], missing: str, fiel
     """Older servers have other codes of errors, and do not check `type_json`."""
     with FakeUnity(catalog="c1", dialect=dialect) as server:
         server.add_table("c1", "s1", "t1")
-        assert error(create(server))[:2] == exists
+        assert error(call(server, "POST", "/tables", TABLE))[:2] == exists
         reply = call(server, "GET", "/tables/c1.s1.zz")
         assert error(reply)[:2] == (404, missing)
         assert reply.json.keys() == {"error_code", "details", "message", *fields}
-        wrong = create(server, name="t2", columns=[column(type_json='{"type": "long"}')])
+        wrong = call(server, "POST", "/tables", new(name="t2", columns=[column(type_json='{"type": "long"}')]))
         assert wrong.status == (400 if dialect == "0.6" else 200)
 
 
 def test_concurrent_creations_leave_duplicates(server: FakeUnity) -> None:
     with server.hold("POST /.*/tables") as hold, ThreadPoolExecutor(2) as pool:
-        replies = [pool.submit(create, server) for _ in range(2)]
+        replies = [pool.submit(call, server, "POST", "/tables", TABLE) for _ in range(2)]
         hold.wait_for(2)
         hold.release()
         assert [reply.result().status for reply in replies] == [200, 200]

@@ -53,10 +53,8 @@ class Site:
         return self.minted[-1]
 
     @asynccontextmanager
-    async def connected(
-        self, token: TokenFunction | None = None, /, **properties: str
-    ) -> AsyncIterator[AsyncNamespace]:
-        options = {**self.properties, **QUICK, **properties}
+    async def connected(self, token: TokenFunction | None = None, /, **more: str) -> AsyncIterator[AsyncNamespace]:
+        options = {**self.properties, **QUICK, **more}
         async with AsyncNamespace.connect(self.impl, options, token=token) as ns:
             yield ns
 
@@ -126,10 +124,7 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
-        with pytest.raises(
-            err.UnauthenticatedError, match=r"fetch_token: auth_command .* status 1: Please run az login"
-        ):
-            await site.describe(ns)
+        await catch(err.UnauthenticatedError, site.describe(ns), r"fetch_token: auth_command .* 1: Please run az login")
     assert not site.server.requests
 
 
@@ -148,16 +143,6 @@ async def test_a_callable_signs_in_and_is_called_once_for_all(site: Site) -> Non
         shown = f"{ns!r} {ns.namespace_id()} {calls}"
     assert len(site.minted) == 2 and not any(token in shown for token in site.minted)
     assert [call.operation for call in calls].count("fetch_token") == 1
-
-
-async def test_a_token_that_expires_at_once_is_fetched_for_each_call(site: Site) -> None:
-    async def token() -> tuple[str, float]:
-        return site.token(), 0.0
-
-    async with site.connected(token) as ns:
-        await site.describe(ns)
-        await site.describe(ns)
-    assert len(site.minted) >= 2
 
 
 async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
@@ -183,19 +168,14 @@ async def test_an_identity_provider_issues_the_tokens(site: Site) -> None:
         assert "audience=catalog" in form and "scope=all" in form and "client_id=me" in form
         assert all("X-Gateway" not in request.headers for request in provider.requests)
         async with site.connected(**{**ways, "oauth2_server_uri": f"{provider.url}/tokn"}) as ns:
-            with pytest.raises(
-                err.InvalidInputError, match=r"Sign in no such page .*/tokn\); is oauth2_server_uri right"
-            ):
-                await site.describe(ns)
+            await catch(err.InvalidInputError, site.describe(ns), r"no such page .*/tokn\); is oauth2_server_uri right")
         async with site.connected(**{**ways, "oauth2_server_uri": "http://127.0.0.1:1"}, max_retries="0") as ns:
             await catch(err.LanceNamespaceError, site.describe(ns), "is oauth2_server_uri right and the server up")
 
 
 @pytest.mark.parametrize("status", [401, 419])
 @pytest.mark.parametrize("impl", ["iceberg", "polaris"])
-async def test_client_credentials_are_exchanged_once_for_all(
-    impl: str, status: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_credentials_are_exchanged_once_for_all(impl: str, status: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     calls: list[Call] = []
     server: Any
@@ -242,12 +222,8 @@ async def test_iceberg_exchanges_a_token_and_renews_by_refresh_tokens() -> None:
             server.expire_tokens()
             server.tokens.revoke_refresh_tokens()
             await ns.describe_table(["a", "t"])
-            assert [form["grant_type"] for form in server.tokens.forms] == [
-                EXCHANGE,
-                "refresh_token",
-                "refresh_token",
-                EXCHANGE,
-            ]
+            grants = [EXCHANGE, "refresh_token", "refresh_token", EXCHANGE]
+            assert [form["grant_type"] for form in server.tokens.forms] == grants
             server.tokens.subjects.clear()
             server.tokens.revoke_refresh_tokens()
             server.expire_tokens()
@@ -266,9 +242,7 @@ async def test_polaris_exchanges_its_own_tokens() -> None:
             await ns.describe_table(["cat", "a", "t"])
         assert server.tokens.scopes == ["PRINCIPAL_ROLE:ALL"]
         async with AsyncNamespace.connect("polaris", {**properties, "realm": "south"}) as ns:
-            with pytest.raises(
-                err.InternalError, match=r"fetch_token: HTTP 404: .*is the property realm right"
-            ) as raised:
+            with pytest.raises(err.InternalError, match=r"fetch_token: HTTP 404.*the property realm right") as raised:
                 await ns.describe_table(["cat", "a", "t"])
         assert "oauth2_server_uri" not in str(raised.value)
         # The same server as an Iceberg REST catalog.
@@ -402,8 +376,7 @@ async def connect_signing(server: FakePolaris | FakeIceberg, **more: str) -> Asy
         "rest.signing-region": "eu-central-1",
         "rest.access-key-id": KEY,
         "rest.secret-access-key": SECRET,
-        "backoff_initial": "1ms",
-        "backoff_max": "2ms",
+        **QUICK,
     }
     impl = "polaris" if isinstance(server, FakePolaris) else "iceberg"
     async with AsyncNamespace.connect(impl, {**usual, **more}) as ns:
@@ -441,9 +414,7 @@ async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
 async def test_rejected_signatures_and_denials_are_explained() -> None:
     with signing() as server:
         async with connect_signing(server, **{"rest.signing-name": "glue"}) as ns:
-            await catch(
-                err.UnauthenticatedError, describe_signed(ns), r"correct service.*rest\.signing-name.*keys right\?"
-            )
+            await catch(err.UnauthenticatedError, describe_signed(ns), r"correct service.*signing-name.*keys right\?")
         server.fail(403, headers={"x-amzn-ErrorType": "AccessDeniedException"}, body={"Message": "User: x may not"})
         async with connect_signing(server) as ns:
             await catch(err.PermissionDeniedError, describe_signed(ns), "User: x may not")
@@ -463,35 +434,22 @@ def sts(polaris_server: FakePolaris) -> Iterator[FakeSts]:
         yield server
 
 
-async def test_the_keys_of_a_role_sign(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    role = {
-        "assume_role_arn": ARN,
-        "assume_role_external_id": "lance",
-        "assume_role_timeout_sec": "30m",
-        "sts_endpoint": sts.url,
-    }
-    async with connect_signing(polaris_server, **role) as ns:
+async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: FakePolaris, sts: FakeSts) -> None:
+    role = {"assume_role_external_id": "lance", "assume_role_timeout_sec": "30m", "sts_endpoint": sts.url}
+    async with connect_signing(polaris_server, assume_role_arn=ARN, **role) as ns:
         await describe_signed(ns)
         await describe_signed(ns)
-    parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
-    assert parameters == {
-        "RoleArn": ARN,
-        "RoleSessionName": "lance-ns-async",
-        "DurationSeconds": "1800",
-        "ExternalId": "lance",
-    }
-    assert len(sts.roles) == 1
-    assert "Credential=ASIAROLE1/" in polaris_server.requests[-1].headers["Authorization"]
-    assert polaris_server.requests[-1].headers["X-Amz-Security-Token"] == "sesame-token-1"
-
-
-async def test_rejected_keys_of_a_role_are_replaced(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        await describe_signed(ns)
+        assert len(sts.roles) == 1
+        request = polaris_server.requests[-1]
+        # Rejected keys are replaced.
         assert polaris_server.signatures
         polaris_server.signatures.expired.add("ASIAROLE1")
         await describe_signed(ns)
-    assert len(sts.roles) == 2
+    parameters = {name: value for name, value in sts.roles[0].items() if name not in ("Action", "Version")}
+    session = {"RoleSessionName": "lance-ns-async", "DurationSeconds": "1800", "ExternalId": "lance"}
+    assert parameters == {"RoleArn": ARN, **session}
+    assert len(sts.roles) == 2 and "Credential=ASIAROLE1/" in request.headers["Authorization"]
+    assert request.headers["X-Amz-Security-Token"] == "sesame-token-1"
 
 
 async def test_iceberg_signs_with_a_role_too() -> None:

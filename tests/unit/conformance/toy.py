@@ -5,43 +5,8 @@ from __future__ import annotations
 from threading import RLock
 from typing import Any
 
-from lance_namespace import (
-    CreateNamespaceRequest,
-    CreateNamespaceResponse,
-    DeclareTableRequest,
-    DeclareTableResponse,
-    DeregisterTableRequest,
-    DeregisterTableResponse,
-    DescribeNamespaceRequest,
-    DescribeNamespaceResponse,
-    DescribeTableRequest,
-    DescribeTableResponse,
-    DropNamespaceRequest,
-    DropNamespaceResponse,
-    DropTableRequest,
-    DropTableResponse,
-    LanceNamespace,
-    ListNamespacesRequest,
-    ListNamespacesResponse,
-    ListTablesRequest,
-    ListTablesResponse,
-    NamespaceExistsRequest,
-    NamespaceExistsResponse,
-    RegisterTableRequest,
-    RegisterTableResponse,
-    RenameTableRequest,
-    RenameTableResponse,
-    TableExistsRequest,
-    TableExistsResponse,
-)
-from lance_namespace.errors import (
-    InvalidInputError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NamespaceNotFoundError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+import lance_namespace as spec
+import lance_namespace.errors as err
 
 Path = tuple[str, ...]
 
@@ -56,7 +21,7 @@ class Store:
         self.declared = 0
 
 
-class Toy(LanceNamespace):
+class Toy(spec.LanceNamespace):
     """A client of the catalog."""
 
     def __init__(self, store: Store) -> None:
@@ -65,118 +30,118 @@ class Toy(LanceNamespace):
     def namespace_id(self) -> str:
         return "toy"
 
-    def create_namespace(self, request: CreateNamespaceRequest) -> CreateNamespaceResponse:
+    def create_namespace(self, request: spec.CreateNamespaceRequest) -> spec.CreateNamespaceResponse:
         id, mode = path(request), word(request.mode or "create")
         with self.store.lock:
             if mode not in ("create", "existok", "overwrite"):
-                raise InvalidInputError(f"mode {request.mode}")
+                raise err.InvalidInputError(f"mode {request.mode}")
             self.check_namespace(id[:-1])
             if id in self.store.namespaces:
                 if mode == "create" or not id:
-                    raise NamespaceAlreadyExistsError(str(id))
+                    raise err.NamespaceAlreadyExistsError(str(id))
                 if mode == "existok":
-                    return CreateNamespaceResponse(properties=self.store.namespaces[id])
+                    return spec.CreateNamespaceResponse(properties=self.store.namespaces[id])
                 self.check_empty(id)
             self.store.namespaces[id] = dict(request.properties or {})
-            return CreateNamespaceResponse(properties=self.store.namespaces[id])
+            return spec.CreateNamespaceResponse(properties=self.store.namespaces[id])
 
-    def describe_namespace(self, request: DescribeNamespaceRequest) -> DescribeNamespaceResponse:
+    def describe_namespace(self, request: spec.DescribeNamespaceRequest) -> spec.DescribeNamespaceResponse:
         self.check_namespace(path(request))
-        return DescribeNamespaceResponse(properties=self.store.namespaces[path(request)])
+        return spec.DescribeNamespaceResponse(properties=self.store.namespaces[path(request)])
 
-    def namespace_exists(self, request: NamespaceExistsRequest) -> NamespaceExistsResponse:
+    def namespace_exists(self, request: spec.NamespaceExistsRequest) -> spec.NamespaceExistsResponse:
         self.check_namespace(path(request))
-        return NamespaceExistsResponse()
+        return spec.NamespaceExistsResponse()
 
-    def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:
+    def list_namespaces(self, request: spec.ListNamespacesRequest) -> spec.ListNamespacesResponse:
         self.check_namespace(path(request))
         names, token = page(request, [it for it in self.store.namespaces if it])
-        return ListNamespacesResponse(namespaces=names, page_token=token)
+        return spec.ListNamespacesResponse(namespaces=names, page_token=token)
 
-    def drop_namespace(self, request: DropNamespaceRequest) -> DropNamespaceResponse:
+    def drop_namespace(self, request: spec.DropNamespaceRequest) -> spec.DropNamespaceResponse:
         id = path(request)
         with self.store.lock:
             if word(request.mode or "") == "skip" and id not in self.store.namespaces:
-                return DropNamespaceResponse()
+                return spec.DropNamespaceResponse()
             self.check_namespace(id)
             if not id:
-                raise InvalidInputError("the root")
+                raise err.InvalidInputError("the root")
             if word(request.behavior or "") == "cascade":
                 for content in (self.store.tables, self.store.namespaces):
                     for inner in [it for it in content if it[: len(id)] == id and it != id]:
                         del content[inner]
             self.check_empty(id)
             del self.store.namespaces[id]
-            return DropNamespaceResponse()
+            return spec.DropNamespaceResponse()
 
-    def list_tables(self, request: ListTablesRequest) -> ListTablesResponse:
+    def list_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
         self.check_namespace(path(request))
         if request.include_declared is False:
-            return ListTablesResponse(tables=[])
+            return spec.ListTablesResponse(tables=[])
         names, token = page(request, list(self.store.tables))
-        return ListTablesResponse(tables=names, page_token=token)
+        return spec.ListTablesResponse(tables=names, page_token=token)
 
-    def list_all_tables(self, request: ListTablesRequest) -> ListTablesResponse:
-        return ListTablesResponse(tables=["$".join(it) for it in self.store.tables])
+    def list_all_tables(self, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
+        return spec.ListTablesResponse(tables=["$".join(it) for it in self.store.tables])
 
-    def declare_table(self, request: DeclareTableRequest) -> DeclareTableResponse:
+    def declare_table(self, request: spec.DeclareTableRequest) -> spec.DeclareTableResponse:
         with self.store.lock:
             self.store.declared += 1
             location = request_field(request, "location") or f"/lake/{self.store.declared}"
             self.put(path(request), location, request_field(request, "properties") or {}, replace=False)
-        return DeclareTableResponse(location=location)
+        return spec.DeclareTableResponse(location=location)
 
-    def describe_table(self, request: DescribeTableRequest) -> DescribeTableResponse:
+    def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
         location, properties = self.table(path(request))
-        return DescribeTableResponse(location=location, properties=properties)
+        return spec.DescribeTableResponse(location=location, properties=properties)
 
-    def table_exists(self, request: TableExistsRequest) -> TableExistsResponse:
+    def table_exists(self, request: spec.TableExistsRequest) -> spec.TableExistsResponse:
         self.table(path(request))
-        return TableExistsResponse()
+        return spec.TableExistsResponse()
 
-    def register_table(self, request: RegisterTableRequest) -> RegisterTableResponse:
+    def register_table(self, request: spec.RegisterTableRequest) -> spec.RegisterTableResponse:
         if ".." in request.location:
-            raise InvalidInputError(request.location)
+            raise err.InvalidInputError(request.location)
         replace = word(request.mode or "") == "overwrite"
         self.put(path(request), request.location, request.properties or {}, replace=replace)
-        return RegisterTableResponse(location=request.location)
+        return spec.RegisterTableResponse(location=request.location)
 
-    def deregister_table(self, request: DeregisterTableRequest) -> DeregisterTableResponse:
-        return DeregisterTableResponse(id=list(path(request)), location=self.take(path(request)))
+    def deregister_table(self, request: spec.DeregisterTableRequest) -> spec.DeregisterTableResponse:
+        return spec.DeregisterTableResponse(id=list(path(request)), location=self.take(path(request)))
 
-    def drop_table(self, request: DropTableRequest) -> DropTableResponse:
-        return DropTableResponse(id=list(path(request)), location=self.take(path(request)))
+    def drop_table(self, request: spec.DropTableRequest) -> spec.DropTableResponse:
+        return spec.DropTableResponse(id=list(path(request)), location=self.take(path(request)))
 
-    def rename_table(self, request: RenameTableRequest) -> RenameTableResponse:
+    def rename_table(self, request: spec.RenameTableRequest) -> spec.RenameTableResponse:
         old = path(request)
         new = (*old[:-1], request.new_table_name)
         with self.store.lock:
             self.table(old)
             if new in self.store.tables:
-                raise TableAlreadyExistsError(str(new))
+                raise err.TableAlreadyExistsError(str(new))
             self.store.tables[new] = self.store.tables.pop(old)
-        return RenameTableResponse()
+        return spec.RenameTableResponse()
 
     def check_namespace(self, id: Path) -> None:
         if id not in self.store.namespaces:
-            raise NamespaceNotFoundError(str(id))
+            raise err.NamespaceNotFoundError(str(id))
 
     def check_empty(self, id: Path) -> None:
         if any(it[: len(id)] == id and it != id for it in (*self.store.namespaces, *self.store.tables)):
-            raise NamespaceNotEmptyError(str(id))
+            raise err.NamespaceNotEmptyError(str(id))
 
     def table(self, id: Path) -> tuple[str, dict[str, str]]:
         if id not in self.store.tables:
-            raise TableNotFoundError(str(id))
+            raise err.TableNotFoundError(str(id))
         return self.store.tables[id]
 
     def put(self, id: Path, location: str, properties: dict[str, str], *, replace: bool) -> None:
         if not id or "" in id:
-            raise InvalidInputError(str(id))
+            raise err.InvalidInputError(str(id))
         with self.store.lock:
             self.check_namespace(id[:-1])
             if id in self.store.tables and not replace:
-                raise TableAlreadyExistsError(str(id))
+                raise err.TableAlreadyExistsError(str(id))
             self.store.tables[id] = (location, properties)
 
     def take(self, id: Path) -> str:

@@ -236,23 +236,6 @@ async def test_pylance_answers_the_same_and_reads_ours(tmp_path: Path) -> None:
     assert ours == through == pylances
 
 
-async def test_columns_are_altered_through_pylance_to_the_requested_types(tmp_path: Path) -> None:
-    def work(ns: Any) -> None:
-        for word in ("large_utf8", "string", "utf8"):
-            change = {"path": "text", "data_type": {"type": word}}
-            ns.alter_table_alter_columns(
-                spec.AlterTableAlterColumnsRequest.from_dict({"id": ID, "alterations": [change]})
-            )
-        text = ns.describe_table(spec.DescribeTableRequest(id=ID, load_detailed_metadata=True)).var_schema.fields[1]
-        assert text.type.to_dict() == {"type": "utf8"}
-
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        await ns.create_namespace(spec.CreateNamespaceRequest(id=ID[:1]))
-        await ns.create_table(spec.CreateTableRequest(id=ID), stream(ROWS))
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        await anyio.to_thread.run_sync(work, lance_namespace.connect("rest", {"uri": gateway.url, **headers}))
-
-
 def test_lance_reads_the_words(tmp_path: Path) -> None:
     ns: Any = lance_namespace.connect("dir", {"root": str(tmp_path)})
     ns.create_table(spec.CreateTableRequest(id=["t"]), stream(ROWS))

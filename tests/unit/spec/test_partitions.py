@@ -60,10 +60,7 @@ def names(spec: PartitionSpec) -> list[str]:
 def test_the_example_of_the_spec_is_read_and_written() -> None:
     partitioning = read(EXAMPLE)
     assert partitioning.schema.field("id") == pa.field("id", pa.int64(), nullable=False)
-    assert [(spec.id, names(spec)) for spec in partitioning.specs] == [
-        (1, ["event_date"]),
-        (2, ["event_year", "country"]),
-    ]
+    assert [(it.id, names(it)) for it in partitioning.specs] == [(1, ["event_date"]), (2, ["event_year", "country"])]
     assert {field.column: field.result_type for field in partitioning.fields.values()} == {
         "partition_field_event_date": pa.date32(),
         "partition_field_event_year": pa.int32(),

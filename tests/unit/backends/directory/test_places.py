@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import random
-import re
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from tests.fakes.s3 import FakeS3
 from tests.support.errors import catch
 from tests.support.gateway import send_request
 from tests.support.processes import run_script
+from tests.unit.backends.directory.test_dropping import outcomes_for_nobody
 
 DATA = pa.table({"id": [1, 2]})
 
@@ -60,12 +59,6 @@ def add_other_table(root: Path, location: str, id: str = "s$bad") -> None:
     lance.write_dataset(pa.Table.from_pylist([row], schema=manifest.schema), manifest, mode="append")
 
 
-async def refusal(call: Awaitable[object]) -> err.LanceNamespaceError:
-    """Returns the error of a call."""
-    raised = await catch(err.LanceNamespaceError, call)
-    return raised.value
-
-
 @pytest.mark.parametrize("location", OUTSIDE)
 async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: str) -> None:
     for call in (
@@ -73,7 +66,7 @@ async def test_no_location_outside_is_registered(ns: AsyncNamespace, location: s
         ns.register_table({"id": ["s", "t"], "location": location, "mode": "Overwrite"}),
         ns.declare_table({"id": ["s", "t"], "location": location}),
     ):
-        assert isinstance(await refusal(call), err.InvalidInputError)
+        await catch(err.InvalidInputError, call)
     assert not await ns.exists(["s", "t"]) and (await ns.list_namespaces({"id": []})).namespaces == ["s"]
 
 
@@ -84,17 +77,17 @@ async def test_a_bad_entry_is_reported_and_never_deleted(ns: AsyncNamespace, roo
     add_other_table(root, location)
     for name in ("a", "b"):
         await ns.write(["s", name], DATA)
-    alone = await refusal(ns.describe_table({"id": ["s", "bad"]}))
+    alone = (await catch(err.InvalidTableStateError, ns.describe_table({"id": ["s", "bad"]}))).value
     bulk = (await ns.describe_tables([["s", name] for name in ("a", "b", "bad")])).errors[TableId(["s", "bad"])]
     assert type(alone) is type(bulk) and str(alone) == str(bulk)
-    assert isinstance(alone, err.InvalidTableStateError) and str(alone).startswith("Invalid table state: s$bad (")
+    assert str(alone).startswith("Invalid table state: s$bad (")
     assert "deregister it" in str(alone) and repr(location) in str(alone)
     for call in (
         ns.drop_table({"id": ["s", "bad"]}),
         ns.delete_from_table({"id": ["s", "bad"], "predicate": "true"}),
         ns.write(["s", "bad"], DATA, mode="overwrite"),
     ):
-        assert isinstance(await refusal(call), err.InvalidTableStateError)
+        await catch(err.InvalidTableStateError, call)
     assert lance.dataset(outside).to_table() == DATA and len((await ns.list_tables({"id": ["s"]})).tables) == 3
     await ns.deregister_table({"id": ["s", "bad"]})
     assert (await ns.list_tables({"id": ["s"]})).tables == ["a", "b"]
@@ -105,13 +98,12 @@ async def test_symbolic_links_that_lead_out_are_not_followed(ns: AsyncNamespace,
     lance.write_dataset(DATA, outside / "t")
     (root / "link").symlink_to(outside)
     (root / "link.lance").symlink_to(outside / "t")
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link/t"})), err.InvalidInputError)
-    assert isinstance(await refusal(ns.register_table({"id": ["s", "t"], "location": "link"})), err.InvalidInputError)
+    for location in ("link/t", "link"):
+        await catch(err.InvalidInputError, ns.register_table({"id": ["s", "t"], "location": location}))
     add_other_table(root, "link/t")
     for id in (["s", "bad"], ["link"]):
         for call in (ns.describe_table({"id": id}), ns.drop_table({"id": id}), ns.write(id, DATA, mode="overwrite")):
-            error = await refusal(call)
-            assert isinstance(error, err.InvalidTableStateError) and "symbolic link" in str(error)
+            await catch(err.InvalidTableStateError, call, "symbolic link")
     assert lance.dataset(outside / "t").to_table() == DATA
 
 
@@ -123,13 +115,12 @@ async def test_symbolic_links_inside_are_read_and_not_dropped(ns: AsyncNamespace
         await ns.register_table({"id": ["s", name], "location": location})
         assert (await ns.open(["s", name])).to_table() == DATA
     for name in "tu":
-        assert isinstance(await refusal(ns.drop_table({"id": ["s", name]})), err.InvalidTableStateError)
-    for location in ("manifest", "manifest/data"):
-        error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, err.InvalidInputError) and "the catalog's own table" in str(error)
-    for location in ("folder/t/data", "link/t/data/x", "link/t/_versions"):
-        error = await refusal(ns.register_table({"id": ["s", "v"], "location": location}))
-        assert isinstance(error, err.InvalidInputError) and "overlaps with" in str(error)
+        await catch(err.InvalidTableStateError, ns.drop_table({"id": ["s", name]}))
+    for location, problem in {
+        **dict.fromkeys(("manifest", "manifest/data"), "the catalog's own table"),
+        **dict.fromkeys(("folder/t/data", "link/t/data/x", "link/t/_versions"), "overlaps with"),
+    }.items():
+        await catch(err.InvalidInputError, ns.register_table({"id": ["s", "v"], "location": location}), problem)
     await ns.deregister_table({"id": ["s", "u"]})
     await ns.drop_table({"id": ["s", "t"]})
     assert not (root / "folder" / "t").exists()
@@ -142,15 +133,10 @@ async def test_no_place_is_among_the_files_of_a_table_at_the_root(ns: AsyncNames
             ns.register_table({"id": ["s", "t"], "location": location}),
             ns.declare_table({"id": ["s", "t"], "location": location}),
         ):
-            error = await refusal(call)
-            assert isinstance(error, err.InvalidInputError) and "among the files of the table at 'r.lance'" in str(
-                error
-            )
+            await catch(err.InvalidInputError, call, "among the files of the table at 'r.lance'")
     await ns.declare_table({"id": ["s", "t"], "location": "u.lance/tree/t"})
-    error = await refusal(ns.declare_table({"id": ["u"]}))
-    assert isinstance(error, err.InvalidInputError) and "overlaps with 'u.lance/tree/t', the location of s$t" in str(
-        error
-    )
+    overlap = r"overlaps with 'u.lance/tree/t', the location of s\$t"
+    await catch(err.InvalidInputError, ns.declare_table({"id": ["u"]}), overlap)
     await ns.drop_table({"id": ["r"]})
 
 
@@ -162,10 +148,9 @@ async def test_a_table_of_a_namespace_is_none_of_the_root(ns: AsyncNamespace, ro
     assert (await ns.list_tables({"id": []})).tables == []
     ghost = (await ns.open(["s", "t.lance"])).uri.rpartition("/")[2].removesuffix(".lance")
     for name in ("t", ghost):
-        for call in (ns.describe_table({"id": [name]}), ns.drop_table({"id": [name]}), ns.open([name])):
-            assert isinstance(await refusal(call), err.TableNotFoundError)
-        assert isinstance(await refusal(ns.deregister_table({"id": [name]})), err.TableNotFoundError)
-    assert isinstance(await refusal(ns.declare_table({"id": ["t"]})), err.TableAlreadyExistsError)
+        for operation in ("describe_table", "drop_table", "open", "deregister_table"):
+            await catch(err.TableNotFoundError, getattr(ns, operation)([name]))
+    await catch(err.TableAlreadyExistsError, ns.declare_table({"id": ["t"]}))
     assert [(await ns.open(["s", name])).to_table() for name in ("t.lance", "u")] == [DATA, DATA]
 
 
@@ -179,9 +164,8 @@ async def refuse_the_location_of_a_table_at_the_root(ns: AsyncNamespace, *locati
             ("declare_table", {"id": ["s", "t"], "location": location}),
             ("register_table", {"id": ["s", "old"], "location": location, "mode": "Overwrite"}),
         ):
-            error = await refusal(getattr(ns, operation)(request))
-            assert isinstance(error, err.InvalidInputError)
-            assert re.search(r"that of the table '\w+' at the root; use that table, or deregister it", str(error))
+            problem = r"that of the table '\w+' at the root; use that table, or deregister it"
+            await catch(err.InvalidInputError, getattr(ns, operation)(request), problem)
     assert (await ns.list_tables({"id": []})).tables == ["declared", "t"]
     await ns.deregister_table({"id": ["t"]})
     for location in ("t.lance", "new.lance"):
@@ -257,8 +241,7 @@ async def test_the_rules_hold_on_an_object_store() -> None:
         async with AsyncNamespace.connect("dir", {"root": "s3://lake/a b", **storage}) as ns:
             await ns.create_namespace({"id": ["s"]})
             for location in ("__manifest", ".", "../t", "%2e%2e/t", "s3://lake/other/t", "s3://lake/a b", "/t"):
-                error = await refusal(ns.register_table({"id": ["s", "t"], "location": location}))
-                assert isinstance(error, err.InvalidInputError)
+                await catch(err.InvalidInputError, ns.register_table({"id": ["s", "t"], "location": location}))
             response = await ns.register_table({"id": ["s", "t"], "location": "s3://lake/a%20b/x/t"})
             assert response.location == "s3://lake/a%20b/x/t"
             bulk = (await ns.describe_tables([["s", "t"]] * 3)).raise_for_errors()
@@ -304,34 +287,10 @@ def test_credentials_in_a_root_are_not_shown() -> None:
     assert "sesame" not in str(raised.value)
 
 
-UNREADABLE = """
-import asyncio, os, sys
-from lance_ns_async import AsyncNamespace
-
-async def outcomes_at(root):
-    async with AsyncNamespace.connect("dir", {"root": root}) as ns:
-        for call in (
-            ns.describe_table({"id": ["s", "t"]}), ns.list_tables({"id": ["s"]}), ns.list_namespaces({"id": []}),
-            ns.create_namespace({"id": ["n"]}), ns.describe_table({"id": ["t"]}), ns.list_tables({"id": []}),
-            ns.declare_table({"id": ["u"]}),
-        ):
-            try:
-                await call
-                yield "answered"
-            except Exception as e:
-                yield type(e).__name__
-
-async def main():
-    # What this imports may be root's alone.
-    [_ async for _ in outcomes_at(sys.argv[2])]
-    if os.getuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    async for outcome in outcomes_at(sys.argv[1]):
-        print(outcome)
-
-asyncio.run(main())
-"""
+UNREADABLE = [
+    *("describe_table(['s', 't'])", "list_tables(['s'])", "list_namespaces([])", "create_namespace(['n'])"),
+    *("describe_table(['t'])", "list_tables([])", "declare_table(['u'])"),
+]
 
 
 @pytest.mark.parametrize("folder", [".", "__manifest", "__manifest/_versions", "__manifest/data"])
@@ -346,7 +305,7 @@ async def test_what_may_not_be_read_is_denied(folder: str) -> None:
         os.chmod(temporary, 0o755)
         os.chmod(root / folder, 0)
         try:
-            _, outcomes = await asyncio.to_thread(run_script, UNREADABLE, str(root), str(other))
+            outcomes = await outcomes_for_nobody(root, other, *UNREADABLE)
         finally:
             os.chmod(root / folder, 0o755)
         assert outcomes == [err.PermissionDeniedError.__name__] * 7
@@ -363,49 +322,40 @@ async def test_what_a_killed_declaration_leaves_at_the_root_is_no_table(tmp_path
         assert (await ns.list_tables({"id": []})).tables == ["t"]
 
 
-DATA = pa.table({"id": [1]})
 SIZE = DirectoryBackend.capabilities.declare_batch
 
 
 def requests(*names: str) -> list[RegisterTableRequest]:
-    return [RegisterTableRequest(id=["n", name], location=f"data/{name}") for name in names]
+    return [RegisterTableRequest(id=["s", name], location=f"data/{name}") for name in names]
 
 
 def version(root: Path) -> int:
     return lance.dataset(root / "__manifest").version
 
 
-async def test_a_batch_is_one_commit(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        before = version(tmp_path)
-        (await ns.register_tables(requests(*(f"t{number}" for number in range(SIZE + 1))))).raise_for_errors()
-        assert version(tmp_path) == before + 2
-        assert len((await ns.list_tables({"id": ["n"]})).tables) == SIZE + 1
+async def test_a_batch_is_one_commit(ns: AsyncNamespace, root: Path) -> None:
+    before = version(root)
+    (await ns.register_tables(requests(*(f"t{number}" for number in range(SIZE + 1))))).raise_for_errors()
+    assert version(root) == before + 2
+    assert len((await ns.list_tables({"id": ["s"]})).tables) == SIZE + 1
 
 
-async def test_tables_at_the_root_are_folders(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        root = [RegisterTableRequest(id=["a"], location="a.lance"), RegisterTableRequest(id=["b"], location="c.lance")]
-        result = await ns.register_tables([*root, *requests("t")])
-        assert sorted(map(str, result.tables)) == ["a", "n$t"]
-        assert "at the root its location must be" in str(result.errors[next(iter(result.errors))])
+async def test_tables_at_the_root_are_folders(ns: AsyncNamespace) -> None:
+    root = [RegisterTableRequest(id=["a"], location="a.lance"), RegisterTableRequest(id=["b"], location="c.lance")]
+    result = await ns.register_tables([*root, *requests("t")])
+    assert sorted(map(str, result.tables)) == ["a", "s$t"]
+    assert "at the root its location must be" in str(result.errors[next(iter(result.errors))])
 
 
-async def test_overlaps_within_a_batch_are_refused(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        await ns.register_table(requests("old")[0])
-        tables = {"x": "data/old/data/x", "a": "a/data/b", "outer": "a", "between": "a/data", "beside": "a/other"}
-        result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in tables.items())
-        assert [id.name for id in result.tables] == ["a", "between", "beside"]
-        assert {id.name: str(error).split(";")[0] for id, error in result.errors.items()} == {
-            "x": "Invalid input: n$x (declare_table: the location 'data/old/data/x' overlaps with 'data/old', the "
-            "location of n$old",
-            "outer": "Invalid input: n$outer (declare_table: the location 'a' overlaps with 'a/data/b', the location "
-            "of n$a",
-        }
+async def test_overlaps_within_a_batch_are_refused(ns: AsyncNamespace) -> None:
+    await ns.register_table(requests("old")[0])
+    tables = {"x": "data/old/data/x", "a": "a/data/b", "outer": "a", "between": "a/data", "beside": "a/other"}
+    result = await ns.register_tables({"id": ["s", id], "location": place} for id, place in tables.items())
+    assert [id.name for id in result.tables] == ["a", "between", "beside"]
+    messages = {id.name: str(error).split(";")[0] for id, error in result.errors.items()}
+    assert messages.keys() == {"x", "outer"}
+    assert messages["x"].endswith("'data/old/data/x' overlaps with 'data/old', the location of s$old")
+    assert messages["outer"].endswith("the location 'a' overlaps with 'a/data/b', the location of s$a")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -415,9 +365,7 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
     names = ["a", "data", "_versions", "data-x", "data.b", "tree"]
     (tmp_path / "a").mkdir()
     (tmp_path / "link").symlink_to("a")
-    paths = [
-        "/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randint(0, 3))) for _ in "x" * 9
-    ]
+    paths = ["/".join(random_.choices(["a", "link"]) + random_.choices(names, k=random_.randrange(4))) for _ in "x" * 9]
     places = TableLocations(str(tmp_path))
     directory = Directory(str(tmp_path), None)
     put = [ManifestEntry(f"n$t{number}", "table", path) for number, path in enumerate(paths)]
@@ -435,17 +383,6 @@ def test_overlaps_are_those_of_all_pairs(tmp_path: Path, seed: int) -> None:
             assert not expected, path
 
 
-async def test_locations_of_tables_at_the_root_are_refused(tmp_path: Path) -> None:
-    lance.write_dataset(DATA, tmp_path / "t.lance")
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        locations = {"a": "t.lance", "b": "free.lance"}
-        result = await ns.register_tables({"id": ["n", id], "location": place} for id, place in locations.items())
-        assert [id.name for id in result.tables] == ["b"]
-        (error,) = result.errors.values()
-        assert isinstance(error, err.InvalidInputError) and "of the table 't' at the root" in str(error)
-
-
 KILLED_BATCH = """
 import asyncio, os, signal, sys
 from lance_ns_async import AsyncNamespace
@@ -453,16 +390,14 @@ def kill(finished, total):
     os.kill(os.getpid(), signal.SIGKILL)
 async def main(root, tables):
     async with AsyncNamespace.connect("dir", {"root": root}) as ns:
-        requests = [{"id": ["n", f"t{i}"], "location": f"data/t{i}"} for i in range(tables)]
+        requests = [{"id": ["s", f"t{i}"], "location": f"data/t{i}"} for i in range(tables)]
         await ns.register_tables(requests, progress=kill)
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-async def test_a_killed_process_leaves_whole_batches(tmp_path: Path) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.create_namespace({"id": ["n"]})
-        assert run_script(KILLED_BATCH, str(tmp_path), str(2 * SIZE)) == (-signal.SIGKILL, [])
-        assert len((await ns.list_tables({"id": ["n"]})).tables) == SIZE
-        result = await ns.register_tables(requests(*(f"t{number}" for number in range(2 * SIZE))))
-        assert len(result.tables) == len(result.errors) == SIZE
+async def test_a_killed_process_leaves_whole_batches(ns: AsyncNamespace, root: Path) -> None:
+    assert run_script(KILLED_BATCH, str(root), str(2 * SIZE)) == (-signal.SIGKILL, [])
+    assert len((await ns.list_tables({"id": ["s"]})).tables) == SIZE
+    result = await ns.register_tables(requests(*(f"t{number}" for number in range(2 * SIZE))))
+    assert len(result.tables) == len(result.errors) == SIZE

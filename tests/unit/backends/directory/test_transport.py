@@ -145,10 +145,7 @@ async def test_a_write_waits_for_others_no_longer_than_it_has_time() -> None:
     async with lance() as at:
         first = asyncio.create_task(at.call(gate, safe=False))
         await gate.reached(1)
-        with (
-            deadline(20),
-            pytest.raises(err.ServiceUnavailableError, match="the operation's time ended while other calls wrote"),
-        ):
+        with deadline(20), pytest.raises(err.ServiceUnavailableError, match="time ended while other calls wrote"):
             await run_past(at.call(lambda: written.append("late"), safe=False), idle(), 20)
         gate.open()
         await first

@@ -13,6 +13,7 @@ from tests.fakes.glue import FakeGlue
 from tests.support.errors import catch
 from tests.support.glue import connected
 
+READ = ["SELECT"]
 VEND = "GetTemporaryGlueTableCredentials"
 ROLE = {"assume_role_arn": "arn:aws:iam::123456789012:role/reader"}
 
@@ -50,16 +51,12 @@ async def test_a_table_has_the_keys_of_lake_formation(server: FakeGlue) -> None:
     }
 
 
-@pytest.mark.parametrize(("vend", "vended"), [(None, True), (True, True), (False, False)])
-async def test_property_enables_vending(server: FakeGlue, vend: bool | None, vended: bool) -> None:
-    async with connected(server, **server.vending) as ns:
-        assert ((await described(ns, "db", "t", vend=vend)).storage_options is not None) is vended
+@pytest.mark.parametrize(("vend", "vended"), [(None, True), (False, False)])
+async def test_property_enables_vending(server: FakeGlue, ns: AsyncNamespace, vend: bool | None, vended: bool) -> None:
+    assert (await described(ns, "db", "t")).storage_options is None and server.calls == ["GetTable"]
+    async with connected(server, **server.vending) as vending:
+        assert ((await described(vending, "db", "t", vend=vend)).storage_options is not None) is vended
     assert (VEND in server.calls) is vended
-
-
-async def test_without_the_property_lake_formation_is_not_called(server: FakeGlue, ns: AsyncNamespace) -> None:
-    assert (await described(ns, "db", "t")).storage_options is None
-    assert server.calls == ["GetTable"]
 
 
 async def test_a_declaration_returns_credentials(server: FakeGlue) -> None:
@@ -82,9 +79,7 @@ async def test_a_table_in_a_nested_catalog_is_named_with_its_catalogs(server: Fa
     async with connected(server, **server.vending) as ns:
         options = (await described(ns, "cat", "deep", "leaf", "t")).storage_options or {}
     assert options["aws_session_token"] == "lake-token-cat/deep/leaf/t"
-
-
-async def test_the_account_of_another_catalog_is_that_of_its_id(server: FakeGlue) -> None:
+    # The account of another catalog is that of its id.
     server.add_database("210987654321:", "far")
     server.add_table("210987654321:", "far", "t")
     async with connected(server, **server.vending, catalog_id="210987654321") as ns:
@@ -97,8 +92,7 @@ async def test_sts_is_called_once_for_the_account_if_glue_does_not_say_it() -> N
         server.add_database("", "db")
         server.add_tables("", "db", ["t", "u"])
         async with connected(server, **server.vending) as ns:
-            result = await ns.describe_tables([["db", "t"], ["db", "u"]], vend_credentials=True)
-            assert not result.errors
+            assert not (await ns.describe_tables([["db", "t"], ["db", "u"]], vend_credentials=True)).errors
         assert sorted(server.calls) == sorted([*["GetTable"] * 2, "GetCallerIdentity", *[VEND] * 2])
 
 
@@ -110,9 +104,7 @@ async def test_readers_get_keys_for_reading(server: FakeGlue) -> None:
     assert permissions == [["SELECT", "INSERT", "DELETE"], ["SELECT"]]
 
 
-@pytest.mark.parametrize(
-    ("operation", "permissions"), [("read", ["SELECT"]), ("read_write", ["SELECT", "INSERT", "DELETE"])]
-)
+@pytest.mark.parametrize(("operation", "permissions"), [("read", READ), ("read_write", [*READ, "INSERT", "DELETE"])])
 async def test_permission_and_lifetime(server: FakeGlue, operation: str, permissions: list[str]) -> None:
     properties = {"credentials_operation": operation, "credentials_timeout_sec": "15m"}
     async with connected(server, **server.vending, **properties) as ns:
@@ -121,15 +113,11 @@ async def test_permission_and_lifetime(server: FakeGlue, operation: str, permiss
     assert (parameters["Permissions"], parameters["DurationSeconds"]) == (permissions, 900)
 
 
-async def test_denied_credentials_are_an_error_with_advice(server: FakeGlue) -> None:
+async def test_denied_credentials_are_an_error_with_advice_unless_there_are_own_ones(server: FakeGlue) -> None:
     server.grant("db/t", "DESCRIBE")
     async with connected(server, **server.vending) as ns:
-        with pytest.raises(err.PermissionDeniedError, match=r"Insufficient Lake Formation permission.*GetDataAccess"):
-            await described(ns, "db", "t")
-
-
-async def test_configured_options_are_used_if_credentials_are_denied(server: FakeGlue) -> None:
-    server.grant("db/t", "DESCRIBE")
+        advice = r"Insufficient Lake Formation permission.*GetDataAccess"
+        await catch(err.PermissionDeniedError, described(ns, "db", "t"), advice)
     async with connected(server, **server.vending, **{"storage.aws_access_key_id": "own"}) as ns:
         assert (await described(ns, "db", "t")).storage_options == {"aws_access_key_id": "own"}
 

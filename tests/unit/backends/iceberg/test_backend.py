@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +12,6 @@ import lance
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import DescribeTableRequest
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.backends.shared.iceberg_wire import new_key, routes
@@ -29,10 +28,6 @@ QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 async def connected(server: FakeIceberg, **properties: str) -> AsyncIterator[AsyncNamespace]:
     async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK, **properties}) as ns:
         yield ns
-
-
-def describe(*id: str) -> DescribeTableRequest:
-    return DescribeTableRequest(id=list(id))
 
 
 def paths(server: FakeIceberg) -> list[str]:
@@ -54,8 +49,8 @@ async def test_paths_are_what_the_configuration_says(server: FakeIceberg, path: 
     with server:
         server.add_table(("a", "b"), "t")
         async with connected(server) as ns:
-            await ns.describe_table(describe("a", "b", "t"))
-            await ns.describe_table(describe("a", "b", "t"))
+            await ns.describe_table(["a", "b", "t"])
+            await ns.describe_table(["a", "b", "t"])
         base = path[: path.index("/v1")]
         assert paths(server) == [f"GET {base}/v1/config", *[f"GET {path}?snapshots=refs"] * 2]
 
@@ -65,21 +60,15 @@ async def test_names_are_encoded_once() -> None:
         names = ["a b", "é", "a/b", "a%2Fb", "a.b", "a?b#c", "~"]
         for name in names:
             server.add_table((name, "in.side"), name)
-            result = await ns.describe_table(describe(name, "in.side", name))
-            assert result.location is not None
+            assert (await ns.describe_table([name, "in.side", name])).location
         assert "GET /v1/namespaces/a%252Fb%1Fin.side/tables/a%252Fb?snapshots=refs" in paths(server)
 
 
 @pytest.mark.parametrize("level", ["a.b", ".", ".."])
 async def test_unaddressable_level_is_refused(server: FakeIceberg, ns: AsyncNamespace, level: str) -> None:
-    await catch(err.InvalidInputError, ns.describe_table(describe(level, "t")), "cannot address a level")
+    await catch(err.InvalidInputError, ns.describe_table([level, "t"]), "cannot address a level")
     await catch(err.InvalidInputError, ns.create_namespace([level]), "cannot address a level")
     assert paths(server) == ["GET /v1/config"]
-
-
-async def test_missing_parent(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    with pytest.raises(err.NamespaceNotFoundError, match=r"found: a\$b \(describe_namespace: .* Not Found\)"):
-        await ns.create_namespace(["a", "b", "c"])
 
 
 async def test_the_warehouse_is_requested_once_and_is_no_level_of_ids() -> None:
@@ -92,8 +81,10 @@ async def test_the_warehouse_is_requested_once_and_is_no_level_of_ids() -> None:
 async def test_a_configuration_that_fails_is_requested_again(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.add_table(("a",), "t")
     server.fail(403, match="config")
-    await catch(err.PermissionDeniedError, ns.describe_table(describe("a", "t")), "the catalog")
-    assert (await ns.describe_table(describe("a", "t"))).location
+    await catch(err.PermissionDeniedError, ns.describe_table(["a", "t"]), "the catalog")
+    parent = r"found: a\$b \(describe_namespace: .* Not Found\)"
+    await catch(err.NamespaceNotFoundError, ns.create_namespace(["a", "b", "c"]), parent)
+    assert (await ns.describe_table(["a", "t"])).location
 
 
 async def test_an_advertised_page_size_is_used_and_all_pages_are_read() -> None:
@@ -132,21 +123,13 @@ async def test_a_bearer_token_and_headers_are_sent_and_shown_nowhere(caplog: pyt
     with FakeIceberg(token="sesame-token") as server:
         server.add_table(("a",), "t")
         async with connected(server, auth_token="sesame-token", **{"header.X-Team": "sesame-team"}) as ns:
-            await ns.describe_table(describe("a", "t"))
+            await ns.describe_table(["a", "t"])
             assert "sesame" not in repr(ns) + ns.namespace_id()
         assert all(request.headers["X-Team"] == "sesame-team" for request in server.requests)
         async with connected(server, auth_token="sesame-wrong") as ns:
-            caught = await catch(err.UnauthenticatedError, ns.describe_table(describe("a", "t")))
+            caught = await catch(err.UnauthenticatedError, ns.describe_table(["a", "t"]))
             assert "sesame" not in str(caught.value)
     assert "sesame" not in caplog.text
-
-
-async def test_a_separate_token_endpoint_is_called() -> None:
-    with FakeIceberg(client=("me", "s3cret"), token_path="/login/token") as server:
-        server.add_table(("a",), "t")
-        uri = f"{server.url}/login/token"
-        async with connected(server, credential="me:s3cret", **{"oauth2-server-uri": uri}) as ns:
-            await ns.describe_table(describe("a", "t"))
 
 
 async def test_a_location_the_catalog_changed_is_refused_and_nothing_is_left() -> None:
@@ -173,17 +156,15 @@ async def test_a_declared_table_is_a_lance_table_managed_by_the_storage(server: 
 
 
 async def gc_enabled(ns: AsyncNamespace, name: str) -> str | None:
-    return ((await ns.describe_table(describe("a", name))).properties or {}).get("gc.enabled")
+    return ((await ns.describe_table(["a", name])).properties or {}).get("gc.enabled")
 
 
 async def test_tables_are_protected_from_other_tools_by_default(server: FakeIceberg, tmp_path: Path) -> None:
     async with connected(server, root=tmp_path.as_uri()) as ns:
         await ns.declare_table(["a", "declared"])
         await ns.register_table(["a", "registered"], location="s3://bucket/t")
-        own = {"id": ["a", "own"], "properties": {"gc.enabled": "true"}}
-        await ns.declare_table(own)
-        names = ("declared", "registered", "own")
-        assert [await gc_enabled(ns, name) for name in names] == ["false", "false", "true"]
+        await ns.declare_table(["a", "own"], properties={"gc.enabled": "true"})
+        assert [await gc_enabled(ns, name) for name in ("declared", "registered", "own")] == ["false", "false", "true"]
     async with connected(server, root=tmp_path.as_uri(), gc_enabled="true") as ns:
         await ns.declare_table(["a", "unprotected"])
         assert await gc_enabled(ns, "unprotected") is None
@@ -223,112 +204,25 @@ async def test_protecting_goes_on_where_a_table_fails(server: FakeIceberg) -> No
         assert [await gc_enabled(ns, name) for name in names] == [None, "false", "false"]
 
 
-async def test_deregistering_never_purges(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    server.add_table(("a",), "t")
-    await ns.deregister_table(["a", "t"])
-    assert [dropped.purge for dropped in server.dropped] == ["false"]
-
-
-async def test_renaming_moves_to_another_namespace(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    location = server.add_table(("a",), "t")
-    server.add_namespace(("b",))
-    request = {"id": ["a", "t"], "new_table_name": "u", "new_namespace_id": ["b"]}
-    await ns.rename_table(request)
-    assert (await ns.describe_table(describe("b", "u"))).location == location
-    assert not await ns.exists(["a", "t"])
-
-
-async def test_configured_storage_options_come_with_every_table(server: FakeIceberg) -> None:
-    server.add_table(("a",), "t")
-    async with connected(server, **{"storage.region": "eu-west-1", "storage.aws_secret_access_key": "x"}) as ns:
-        expected = {"region": "eu-west-1", "aws_secret_access_key": "x"}
-        assert (await ns.describe_table(describe("a", "t"))).storage_options == expected
-        table = (await ns.describe_tables([["a", "t"]])).tables["a", "t"]  # type: ignore[index]
-        assert table.storage_options == expected and "aws_secret" not in repr(table)
-
-
-async def test_passing_failures_are_overcome_in_bulk(server: FakeIceberg) -> None:
-    names = server.add_lance_tables(("a",), 100)
-    server.fail(503, times=10, match="tables/")
-    server.fail(429, times=10, match="tables/", headers={"Retry-After": "0"})
-    server.cut(times=5, match="tables/")
-    async with connected(server, max_retries="30") as ns:
-        described = await ns.describe_tables([["a", name] for name in names])
-    assert len(described.tables) == 100
-
-
-async def test_a_server_that_dies_in_mid_run_leaves_what_was_found(server: FakeIceberg) -> None:
-    names = server.add_lance_tables(("a",), 60)
-    async with connected(server, max_in_flight="4") as ns:
-
-        def die(finished: int, total: int) -> None:
-            if not server_died:
-                server_died.append(True)
-                server.stop()
-
-        server_died: list[bool] = []
-        described = await ns.describe_tables([["a", name] for name in names], progress=die)
-        assert len(described) == 60 and described.tables and described.errors
-        assert all(isinstance(error, err.ServiceUnavailableError) for error in described.errors.values())
-        server.start()
-        assert len((await ns.describe_tables(described.errors)).tables) == len(described.errors)
-
-
-ANSWERS: Mapping[str, tuple[bytes, str]] = {
-    "no-json": (b"<html>a proxy's page</html>", "no JSON.*a proxy's page"),
-    "other-json": (b'{"a": 1}', "unknown form.*metadata"),
-    "a-list": (b"[]", "unknown form"),
-    "no-utf8": (b"\xff\xfe{", "no JSON"),
-    "empty": (b"", "unknown form"),
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
-async def test_malformed_answer_is_reported(server: FakeIceberg, ns: AsyncNamespace, answer: str) -> None:
-    body, message = ANSWERS[answer]
-    server.add_table(("a",), "t")
-    server.reply(body, match="tables/t")
-    await catch(err.InternalError, ns.describe_table(describe("a", "t")), message)
-
-
-STATUSES: Mapping[int, type[Exception]] = {
-    400: err.InvalidInputError,
-    401: err.UnauthenticatedError,
-    403: err.PermissionDeniedError,
-    404: err.TableNotFoundError,
-    418: err.InternalError,
-    422: err.InvalidInputError,
-    429: err.ThrottlingError,
-    500: err.InternalError,
-    502: err.ServiceUnavailableError,
-    503: err.ServiceUnavailableError,
-    504: err.ServiceUnavailableError,
-}
-
-
-@pytest.mark.parametrize("status", STATUSES)
-async def test_each_status_means_its_error(server: FakeIceberg, ns: AsyncNamespace, status: int) -> None:
-    server.add_table(("a",), "t")
-    server.fail(status, times=None, match="tables/t", body=b"<html>odd</html>")
-    await catch(STATUSES[status], ns.describe_table(describe("a", "t")), f"HTTP {status}")
-
-
 async def test_an_address_without_a_catalog_is_no_missing_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
     server.fail(404, times=None, match="config", body=b"<html>no such page</html>")
-    with pytest.raises(
-        err.InvalidInputError,
-        match=r"get_config: HTTP 404: no such page \(http://.*/v1/config\); is the endpoint right",
-    ):
+    with pytest.raises(err.InvalidInputError, match=r"get_config: HTTP 404: no such page \(http.*/v1/config\); is the"):
         await ns.exists(["a", "t"])
     await catch(err.InvalidInputError, ns.drop_namespace(["a"], mode="skip"), "get_config")
+    await catch(err.InvalidInputError, ns.create_namespace(["a"]), "get_config")
 
 
-async def test_a_rename_names_the_destination_that_is_in_its_way(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    server.add_table(("a",), "t")
+async def test_a_rename_moves_or_names_what_is_in_its_way(server: FakeIceberg, ns: AsyncNamespace) -> None:
+    location = server.add_table(("a",), "t")
     server.add_table(("a",), "taken")
     await catch(err.TableAlreadyExistsError, ns.rename_table(["a", "t"], new_table_name="taken"), r"a\$taken")
+    await ns.deregister_table(["a", "taken"])
+    assert [dropped.purge for dropped in server.dropped] == ["false"]
     request = {"id": ["a", "t"], "new_table_name": "t", "new_namespace_id": ["none"]}
     await catch(err.NamespaceNotFoundError, ns.rename_table(request), "Namespace not found: none")
+    server.add_namespace(("b",))
+    await ns.rename_table({"id": ["a", "t"], "new_table_name": "u", "new_namespace_id": ["b"]})
+    assert (await ns.describe_table(["b", "u"])).location == location and not await ns.exists(["a", "t"])
 
 
 async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over(server: FakeIceberg) -> None:
@@ -338,16 +232,15 @@ async def test_overwriting_puts_the_old_registration_back_even_when_time_is_over
         request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "overwrite"}
         with deadline(0.3), pytest.raises(err.ServiceUnavailableError):
             await ns.register_table(request)
-        assert (await ns.describe_table(describe("a", "t"))).location == location
+        assert (await ns.describe_table(["a", "t"])).location == location
 
 
 @pytest.mark.parametrize("value", [None, 1, ["x"]])
 async def test_a_value_that_is_no_text_is_reported(server: FakeIceberg, ns: AsyncNamespace, value: object) -> None:
     server.add_table(("a",), "t")
-    properties = {"table_type": "lance", "k": value}
-    body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": properties}}
+    body = {"metadata": {"location": "s3://b/t", "table-uuid": "1", "properties": {"table_type": "lance", "k": value}}}
     server.reply(json.dumps(body).encode(), match="tables/t")
-    await catch(err.InternalError, ns.describe_table(describe("a", "t")), "instead of a string")
+    await catch(err.InternalError, ns.describe_table(["a", "t"]), "instead of a string")
 
 
 async def test_tables_with_data_cost_two_loads_each(server: FakeIceberg, ns: AsyncNamespace, tmp_path: Path) -> None:
@@ -362,17 +255,6 @@ async def test_tables_with_data_cost_two_loads_each(server: FakeIceberg, ns: Asy
     assert page.tables == ["full"]
     # The second one requests credentials: a listing needs none, but opening may need them.
     assert sum("snapshots=refs" in path for path in paths(server)) == 4
-
-
-async def test_misspelled_fields_are_errors_except_from_rust(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    class FromRust(dict[str, object]):
-        """Requests of Lance may contain unknown fields of a newer spec."""
-
-    server.add_table(("a",), "t")
-    with pytest.raises(err.InvalidInputError, match="ListTablesRequest: limt: unknown, did you mean limit"):
-        await ns.list_tables({"id": ["a"], "limt": 5})
-    result = await ns.list_tables(FromRust(id=["a"], newer=5))
-    assert result.tables == ["t"]
 
 
 DECLARE = {"id": ["a", "t"], "location": "s3://bucket/t"}
@@ -398,16 +280,12 @@ async def test_a_declaration_whose_answer_is_lost_is_sent_again_with_its_key() -
         await catch(err.TableAlreadyExistsError, ns.declare_table(DECLARE))
         first, *again, other = keys(server)
         assert first and again == [first] * 2 and other != first
-
-
-async def test_a_replacement_has_a_key_too() -> None:
-    async with running(connected, keeping()) as (server, ns):
-        server.add_table(("a",), "t")
+        # A replacement has a key, too.
+        server.clear()
         server.cut(match="POST", when="after")
-        request = {"id": ["a", "t"], "location": "s3://bucket/new", "mode": "Overwrite"}
-        assert (await ns.register_table(request)).location == "s3://bucket/new"
-        first, again = keys(server)
-        assert first and again == first
+        new = await ns.register_table({**DECLARE, "location": "s3://bucket/new", "mode": "Overwrite"})
+        first, again_ = keys(server)
+        assert new.location == "s3://bucket/new" and first and again_ == first
 
 
 async def test_an_attempt_in_progress_is_waited_for() -> None:

@@ -20,18 +20,10 @@ from tests.support.errors import catch
 from tests.support.running import running
 
 UNTIL = "1795224088134"
-KEYS = {
-    "s3.access-key-id": "id",
-    "s3.secret-access-key": "sesame-key",
-    "s3.session-token": "sesame-token",
-    "s3.session-token-expires-at-ms": UNTIL,
-}
-OPTIONS = {
-    "aws_access_key_id": "id",
-    "aws_secret_access_key": "sesame-key",
-    "aws_session_token": "sesame-token",
-    "expires_at_millis": UNTIL,
-}
+SESSION = {"s3.session-token": "sesame-token", "s3.session-token-expires-at-ms": UNTIL}
+KEYS = {"s3.access-key-id": "id", "s3.secret-access-key": "sesame-key", **SESSION}
+SECRETS = {"aws_secret_access_key": "sesame-key", "aws_session_token": "sesame-token"}
+OPTIONS = {"aws_access_key_id": "id", **SECRETS, "expires_at_millis": UNTIL}
 REGION, AWS_REGION = {"s3.region": "eu-west-1"}, {"aws_region": "eu-west-1"}
 LOAD, ENDPOINT = "GET /v1/namespaces/a/tables/t?snapshots=refs", "GET /v1/namespaces/a/tables/t/credentials"
 
@@ -73,47 +65,35 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
         assert server.requests[-1].headers[VENDING] == "vended-credentials"
 
 
-async def test_older_servers_put_them_into_the_configuration_of_the_table() -> None:
-    async with running(connected, vending(vends_config=KEYS, load_config=REGION)) as (_server, ns):
-        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
-
-
-async def test_credentials_for_the_location_do_not_mix_with_those_of_the_table() -> None:
-    keys = {"s3.access-key-id": "own", "s3.secret-access-key": "own"}
-    with vending(vends_config=KEYS, load_config=REGION, vends=[{"prefix": "s3://", "config": keys}]) as server:
-        async with connected(server) as ns:
-            options = {"aws_access_key_id": "own", "aws_secret_access_key": "own"}
-            assert (await described(ns)).storage_options == AWS_REGION | options
-
-
-@pytest.mark.parametrize("vend", [None, False])
-async def test_credentials_are_vended_only_on_request(vend: bool | None) -> None:
-    async with running(connected, vending(vends=[entry()], renews=[entry()], load_config=KEYS)) as (server, ns):
-        assert (await described(ns, vend=vend)).storage_options is None
-        assert len((await ns.describe_tables([["a", "t"]])).tables) == 1
-        assert calls(server) == [LOAD, LOAD]
-        assert not any(VENDING in request.headers for request in server.requests)
-
-
 async def test_a_property_enables_credentials_by_default() -> None:
     async with running(connected, vending(vends=[entry()]), vend_credentials="true") as (_server, ns):
         assert (await described(ns, vend=None)).storage_options == OPTIONS
         assert (await described(ns, vend=False)).storage_options is None
-        declared = await ns.declare_table(["a", "u"], location="s3://bucket/u")
-        assert declared.storage_options == OPTIONS
+        assert (await ns.declare_table(["a", "u"], location="s3://bucket/u")).storage_options == OPTIONS
 
 
-@pytest.mark.parametrize("vends", [{}, {"vends": []}, {"vends": [entry("s3://other")]}, {"load_config": REGION}])
-async def test_a_server_that_gives_none_changes_nothing(vends: Mapping[str, Any]) -> None:
+OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-access-key": "own"}}
+
+
+@pytest.mark.parametrize(
+    ("vends", "options", "sent"),
+    [
+        *(({"vends": vends}, {}, [LOAD]) for vends in (None, [], [entry("s3://other")])),
+        ({"load_config": REGION}, {}, [LOAD]),
+        # Older servers put the keys into the configuration of the table; those for the location do not mix with them.
+        ({"vends_config": KEYS, "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD]),
+        (
+            {"vends_config": KEYS, "load_config": REGION, "vends": [OWN]},
+            {**AWS_REGION, "aws_access_key_id": "own", "aws_secret_access_key": "own"},
+            [LOAD],
+        ),
+        ({"vends": [], "renews": [entry()], "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD, ENDPOINT]),
+    ],
+)
+async def test_options_of_the_server(vends: Mapping[str, Any], options: Mapping[str, str], sent: list[str]) -> None:
     async with running(connected, vending(**vends), **{"storage.timeout": "60s"}) as (server, ns):
-        assert (await described(ns)).storage_options == {"timeout": "60s"}
-        assert calls(server) == [LOAD]
-
-
-async def test_the_endpoint_gives_what_the_table_came_without() -> None:
-    async with running(connected, vending(vends=[], renews=[entry()], load_config=REGION)) as (server, ns):
-        assert (await described(ns)).storage_options == AWS_REGION | OPTIONS
-        assert calls(server) == [LOAD, ENDPOINT]
+        assert (await described(ns)).storage_options == {"timeout": "60s", **options}
+        assert calls(server) == sent
 
 
 async def test_the_endpoint_renews_what_ends_soon() -> None:
@@ -129,10 +109,8 @@ async def test_how_soon_is_a_storage_option() -> None:
     ending = entry(changes={"s3.session-token-expires-at-ms": soon})
     with vending(vends=[ending], renews=[entry()]) as server:
         async with connected(server, **{"storage.refresh_offset_millis": "1000"}) as ns:
-            assert (await described(ns)).storage_options == OPTIONS | {
-                "expires_at_millis": soon,
-                "refresh_offset_millis": "1000",
-            }
+            own = {"expires_at_millis": soon, "refresh_offset_millis": "1000"}
+            assert (await described(ns)).storage_options == OPTIONS | own
         assert calls(server) == [LOAD]
 
 
@@ -238,6 +216,8 @@ async def test_a_known_table_is_confirmed_without_its_content(server: FakeIceber
     assert await ns.describe_table(T) == first
     assert (await ns.describe_tables([T])).tables[TableId(T)].location == first.location
     assert ns.table_cache() == CacheUse(entries=1, max_entries=10, hits=2, misses=1)
+    server.fail(403, match="/tables/")
+    await catch(err.PermissionDeniedError, ns.describe_table(T))
     none, *known = tags(server)
     assert none is None
     assert len(set(known)) == 1
@@ -260,13 +240,17 @@ async def test_a_server_without_tags_sends_each_table() -> None:
         assert ns.table_cache() == CacheUse(entries=0, max_entries=10, hits=0, misses=2)
 
 
+def test_a_sync_namespace_has_its_own_cache(server: FakeIceberg) -> None:
+    with Namespace.connect("iceberg", {"endpoint": server.endpoint, "rest_table_cache_max_entries": "5"}) as ns:
+        assert ns.describe_table(T) == ns.describe_table(T)
+        assert ns.table_cache() == CacheUse(entries=1, max_entries=5, hits=1, misses=1)
+
+
 async def test_changes_by_other_clients_are_seen_at_once(server: FakeIceberg) -> None:
     async with connect_caching(server) as ns, connect_caching(server, 0) as other:
         before = await ns.describe_table(T)
-        update = {"action": "set-properties", "updates": {"team": "data"}}
-        server.commit(("a",), "t", [], [update])
-        properties = (await ns.describe_table(T)).properties
-        assert properties == {**(before.properties or {}), "team": "data"}
+        server.commit(("a",), "t", [], [{"action": "set-properties", "updates": {"team": "data"}}])
+        assert (await ns.describe_table(T)).properties == {**(before.properties or {}), "team": "data"}
         await other.deregister_table(T)
         await catch(err.TableNotFoundError, ns.describe_table(T))
         await other.declare_table(T, location="s3://bucket/new")
@@ -281,19 +265,6 @@ async def test_a_table_renamed_to_a_known_name_is_not_taken_for_the_old_one(serv
         await changing.deregister_table(T)
         await changing.rename_table(["a", "other"], new_table_name="t")
         assert (await ns.describe_table(T)).location == "s3://bucket/a/other.lance"
-
-
-async def test_own_changes_remove_the_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    await ns.describe_table(T)
-    request = {"id": T, "location": "s3://bucket/next", "mode": "OVERWRITE"}
-    await ns.register_table(request)
-    assert ns.table_cache().entries == 0
-    assert (await ns.describe_table(T)).location == "s3://bucket/next"
-    await ns.rename_table(T, new_table_name="u")
-    assert ns.table_cache().entries == 0
-    assert (await ns.describe_table(["a", "u"])).location == "s3://bucket/next"
-    await ns.deregister_table(["a", "u"])
-    assert ns.table_cache().entries == 0
 
 
 async def test_credentials_are_always_requested_anew(server: FakeIceberg, ns: AsyncNamespace) -> None:
@@ -317,12 +288,6 @@ async def test_a_304_for_a_table_that_is_not_kept_is_an_error(server: FakeIceber
     await catch(err.InternalError, ns.describe_table(T), "HTTP 304: unchanged, but the request named no known response")
     await catch(err.InternalError, ns.describe_table(T, vend_credentials=True), "HTTP 304")
     assert ns.table_cache().entries == 0
-
-
-async def test_a_principal_without_the_right_gets_no_kept_table(server: FakeIceberg, ns: AsyncNamespace) -> None:
-    await ns.describe_table(T)
-    server.fail(403, match="/tables/")
-    await catch(err.PermissionDeniedError, ns.describe_table(T))
 
 
 async def test_namespaces_with_equal_properties_share_no_tables(server: FakeIceberg) -> None:
@@ -349,10 +314,3 @@ async def test_a_changed_result_does_not_change_the_kept_table(server: FakeIcebe
     again = await ns.describe_table(["a", "mine"])
     assert again.properties is not None
     assert again.properties["team"] == "data"
-
-
-def test_a_sync_namespace_has_its_own_cache(server: FakeIceberg) -> None:
-    with Namespace.connect("iceberg", {"endpoint": server.endpoint, "rest_table_cache_max_entries": "5"}) as ns:
-        for _ in range(2):
-            ns.describe_table(T)
-        assert ns.table_cache() == CacheUse(entries=1, max_entries=5, hits=1, misses=1)

@@ -70,13 +70,10 @@ async def test_one_configuration_serves_all_operations_and_names_the_warehouse(s
     async with connect(server, endpoint=f"{server.endpoint}/catalog/") as ns:
         for name in ("t0000", "t0001", "t0002"):
             await describe(ns, "n", name)
-    configs = [request.path for request in server.requests if "config" in request.path]
-    assert configs == ["/catalog/v1/config?warehouse=lake"]
-
-
-async def test_a_missing_warehouse_is_no_missing_table(server: FakeLakekeeper) -> None:
     async with connect(server, warehouse="none") as ns:
         await catch(err.InvalidInputError, describe(ns, "n", "t"), "Warehouse 'none' not found")
+    configs = [request.path for request in server.requests if "config" in request.path]
+    assert configs == [f"/catalog/v1/config?warehouse={name}" for name in ("lake", "none")]
 
 
 async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -84,12 +81,8 @@ async def test_a_declaration_leaves_the_location_to_the_server(server: FakeLakek
     [body] = [request.json for request in server.requests if request.method == "POST"]
     assert declared.location is not None and declared.location.startswith("s3://bucket/lake/")
     identity = body["properties"].pop("lance_ns.registration")
-    assert identity and body == {
-        "name": "t",
-        "format": "lance",
-        "doc": "about",
-        "properties": {"doc": "about", "k": "v", "table_type": "lance"},
-    }
+    sent = {"doc": "about", "k": "v", "table_type": "lance"}
+    assert identity and body == {"name": "t", "format": "lance", "doc": "about", "properties": sent}
 
 
 async def test_listing_filters_formats_at_no_extra_call(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -133,12 +126,10 @@ async def test_invalid_namespace(server: FakeLakekeeper, ns: AsyncNamespace, lev
 async def test_a_table_moves_to_another_namespace(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
     server.add_namespace(("m", "n"))
     location = server.add_table(("n",), "t")
-    request = {"id": ["n", "t"], "new_namespace_id": ["m", "n"], "new_table_name": "u"}
-    await ns.rename_table(request)
+    await _rename(ns, ["n", "t"], ["m", "n", "u"])
     assert (await describe(ns, "m", "n", "u")).location == location
     await catch(err.TableNotFoundError, describe(ns, "n", "t"))
-    with pytest.raises(err.NamespaceNotFoundError):
-        await ns.rename_table(["m", "n", "u"], new_namespace_id=["none"], new_table_name="u")
+    await catch(err.NamespaceNotFoundError, _rename(ns, ["m", "n", "u"], ["none", "u"]))
     [body, _] = [request.json for request in server.requests if request.method == "POST"]
     assert body == {"source": {"namespace": ["n"], "name": "t"}, "destination": {"namespace": ["m", "n"], "name": "u"}}
 
@@ -159,8 +150,7 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
         await catch(err.TableNotFoundError, describe(ns, "n", "t"))
         with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
             await ns.register_table(["n", "t"], location=location)
-        again = await ns.declare_table(["n", "t"])
-        assert again.location != location
+        assert (await ns.declare_table(["n", "t"])).location != location
 
 
 async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -188,22 +178,6 @@ async def test_a_location_that_another_client_frees_is_declared(server: FakeLake
     assert (await describe(ns, "n", "u")).location == place
 
 
-async def test_credentials_come_with_the_table_and_only_if_they_are_requested() -> None:
-    vends = [{"prefix": "s3://bucket/lake", "config": KEYS}]
-    async with running(connect, FakeLakekeeper(vends=vends, load_config={"s3.region": "eu-central-1"})) as (server, ns):
-        server.add_table(("n",), "t")
-        assert (await describe(ns, "n", "t")).storage_options is None
-        options = (await describe(ns, "n", "t", vend=True)).storage_options
-        assert options == {
-            "aws_access_key_id": "id",
-            "aws_secret_access_key": "secret",
-            "aws_session_token": "token",
-            "aws_region": "eu-central-1",
-        }
-        headers = [request.headers.get("X-Iceberg-Access-Delegation") for request in server.requests[1:]]
-        assert headers == ["client-managed", "vended-credentials"]
-
-
 async def test_a_token_comes_from_the_identity_provider() -> None:
     with FakeLakekeeper(client=("me", "s3cr3t")) as server:
         server.add_table(("n",), "t")
@@ -212,22 +186,6 @@ async def test_a_token_comes_from_the_identity_provider() -> None:
             await describe(ns, "n", "t")
         async with connect(server, auth_token="wrong") as ns:
             await catch(err.UnauthenticatedError, describe(ns, "n", "t"))
-
-
-@pytest.mark.parametrize(
-    ("status", "type", "error"),
-    [
-        (403, "GenericTableActionForbidden", err.PermissionDeniedError),
-        (404, "NoSuchNamespaceException", err.TableNotFoundError),
-        (404, "GenericTableNotFound", err.TableNotFoundError),
-    ],
-)
-async def test_type_of_an_error(
-    server: FakeLakekeeper, ns: AsyncNamespace, status: int, type: str, error: type[err.LanceNamespaceError]
-) -> None:
-    body = {"error": {"message": "no", "type": type, "code": status}}
-    server.fail(status, body=body, times=None, match="generic-tables")
-    await catch(error, describe(ns, "n", "t"))
 
 
 DATA = pa.table({"id": [1, 2, 3]})
@@ -287,10 +245,8 @@ async def test_a_rename_onto_an_invisible_name_says_what_takes_it() -> None:
         server.add_iceberg_table(("n",), "iceberg")
         await ns.deregister_table({"id": ["n", "deleted"]})
         for name in ("deleted", "iceberg"):
-            with pytest.raises(
-                err.TableAlreadyExistsError, match=r"n\$\w+ .*an Iceberg table or view, or by a deleted"
-            ):
-                await _rename(ns, ["n", "t"], ["n", name])
+            message = r"n\$\w+ .*an Iceberg table or view, or by a deleted"
+            await catch(err.TableAlreadyExistsError, _rename(ns, ["n", "t"], ["n", name]), message)
 
 
 async def test_rename_of_a_removed_table(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
@@ -312,9 +268,7 @@ async def test_a_rename_may_spell_the_namespace_otherwise(server: FakeLakekeeper
     ("stored", "name"),
     [(NFC, NFD), (NFD, NFC), ("x2", "x\u00b2"), ("az", "a\u200dz"), ("kg", "\u338f"), ("1", "\u2460")],
 )
-async def test_equivalent_characters_are_refused(
-    server: FakeLakekeeper, ns: AsyncNamespace, stored: str, name: str
-) -> None:
+async def test_equal_characters_are_refused(server: FakeLakekeeper, ns: AsyncNamespace, stored: str, name: str) -> None:
     server.add_table(("n",), stored)
     server.add_table(("n",), "t")
     await ns.describe_table({"id": ["n", stored]})
@@ -333,10 +287,8 @@ async def test_equivalent_characters_are_refused(
 async def test_an_answer_about_another_table_is_still_a_mix_up(server: FakeLakekeeper) -> None:
     server.add_table(("n",), "t")
     async with connect(server, max_retries="0") as ns:
-        body = {
-            "table": {"name": unicodedata.normalize("NFKD", "\u00fc"), "format": "lance", "base-location": "s3://b/t"}
-        }
-        server.fail(200, body=body, match="GET .*generic-tables/t")
+        table = {"name": unicodedata.normalize("NFKD", "\u00fc"), "format": "lance", "base-location": "s3://b/t"}
+        server.fail(200, body={"table": table}, match="GET .*generic-tables/t")
         await catch(Exception, describe(ns, "n", "t"), "is there a proxy")
 
 
@@ -390,9 +342,7 @@ async def test_a_request_that_is_too_large_is_invalid_input(server: FakeLakekeep
 
 
 @pytest.mark.parametrize("properties", [{"k": "a\0b"}, {"a\0b": "v"}])
-async def test_null_character_in_a_property(
-    server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]
-) -> None:
+async def test_null_in_a_property(server: FakeLakekeeper, ns: AsyncNamespace, properties: dict[str, str]) -> None:
     server.add_namespace(["n"])
     for request in ({"id": ["n", "t"]}, {"id": ["m"]}):
         call = ns.declare_table if len(request["id"]) == 2 else ns.create_namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,24 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 T = ["sales", "t"]
 
 
-@pytest.fixture(params=["gateway", "pylance"])
+@contextmanager
+def gateway_to(root: Path) -> Iterator[dict[str, str]]:
+    """Provides the properties of a gateway in front of a directory."""
+    with served("dir", {"root": str(root)}) as gateway:
+        yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
+
+
+@contextmanager
+def pylance_at(root: Path) -> Iterator[dict[str, str]]:
+    """Provides the properties of pylance's own server in front of a directory."""
+    with RestAdapter("dir", {"root": str(root)}, port=0) as server:
+        yield {"uri": f"http://127.0.0.1:{server.port}"}
+
+
+@pytest.fixture(params=[gateway_to, pylance_at])
 def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Provides the properties of each server, in front of a directory."""
-    if request.param == "gateway":
-        with served("dir", {"root": str(tmp_path)}) as gateway:
-            yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
-    else:
-        with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
-            yield {"uri": f"http://127.0.0.1:{server.port}"}
+    with request.param(tmp_path) as result:
+        yield result
 
 
 @asynccontextmanager
@@ -70,31 +79,14 @@ async def test_rows_are_written_and_read_by_the_server(properties: dict[str, str
         await catch(err.TableNotFoundError, ns.count_table_rows({"id": T}))
     assert table.location is not None
     assert [call.operation for call in calls] == [
-        "create_table",
-        "insert_into_table",
-        "merge_insert_into_table",
-        "count_table_rows",
-        "update_table",
-        "delete_from_table",
-        "count_table_rows",
-        "query_table",
-        *("describe_table", "drop_table"),
-        "count_table_rows",
+        *("create_table", "insert_into_table", "merge_insert_into_table", "count_table_rows", "update_table"),
+        *("delete_from_table", "count_table_rows", "query_table", "describe_table", "drop_table", "count_table_rows"),
     ]
 
 
-async def test_many_rows_are_sent_and_received(properties: dict[str, str]) -> None:
-    many = pa.table({"id": range(200_000)})
-    async with connect(properties) as (ns, _):
-        await ns.create_namespace({"id": ["sales"]})
-        await ns.create_table({"id": T}, stream(many))
-        response = await ns.query_table({"id": T, "k": 200_000, "vector": {}})
-        assert rows(response.data) == list(range(200_000))
-
-
 async def test_more_rows_than_a_server_accepts_are_an_invalid_input(tmp_path: Path) -> None:
-    with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as server:
-        async with connect({"uri": f"http://127.0.0.1:{server.port}"}) as (ns, _):
+    with pylance_at(tmp_path) as properties:
+        async with connect(properties) as (ns, _):
             with pytest.raises(err.InvalidInputError, match="length limit exceeded"):
                 await ns.create_table({"id": T}, stream(pa.table({"id": range(500_000)})))
 
@@ -112,25 +104,21 @@ async def test_indexes_tags_and_versions_are_those_of_the_server(properties: dic
         assert (await ns.get_table_tag_version({"id": T, "tag": "first"})).version == 1
         assert list((await ns.list_table_tags({"id": T})).tags) == ["first"]
         await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
-        versions = await ns.list_table_versions({"id": T, "descending": True, "limit": 1})
-        assert len(versions.versions) == 1
+        assert len((await ns.list_table_versions({"id": T, "descending": True, "limit": 1})).versions) == 1
         assert (await ns.get_table_stats({"id": T})).num_rows == 3
         details = await ns.describe_table({"id": T, "load_detailed_metadata": True})
         assert details.var_schema is not None and [it.name for it in details.var_schema.fields] == ["id", "name"]
         assert "id" in await ns.explain_table_query_plan({"id": T, "query": {"k": 1, "vector": {}, "filter": "id > 2"}})
-        addition = {"id": T, "new_columns": [{"name": "twice", "expression": "id * 2"}]}
-        await ns.alter_table_add_columns(addition)
+        await ns.alter_table_add_columns({"id": T, "new_columns": [{"name": "twice", "expression": "id * 2"}]})
         await ns.update_table_schema_metadata({"id": T, "metadata": {"k": "v"}})
-        tables = await ns.list_tables({"id": ["sales"], "include_declared": False})
-        assert tables.tables == ["t"]
+        assert (await ns.list_tables({"id": ["sales"], "include_declared": False})).tables == ["t"]
     assert not {"declare_table", "register_table"} & {call.operation for call in calls}
     assert [call.operation for call in calls].count("describe_table") == 1
 
 
 async def test_rows_stay_with_this_process_by_default(tmp_path: Path) -> None:
-    with served("dir", {"root": str(tmp_path)}) as gateway:
-        token = {f"header.{name}": value for name, value in gateway.headers.items()}
-        async with AsyncNamespace.connect("rest", {"uri": gateway.url, **token}) as ns:
+    with gateway_to(tmp_path) as properties:
+        async with AsyncNamespace.connect("rest", properties) as ns:
             await ns.create_namespace({"id": ["sales"]})
             calls: list[Call] = []
             with ns.observe(calls.append):
@@ -211,9 +199,8 @@ def batches(count: int, held: list[int]) -> pa.RecordBatchReader:
 
 
 async def test_rows_of_a_reader_are_sent_while_they_are_read(tmp_path: Path) -> None:
-    with served("dir", {"root": str(tmp_path)}) as gateway:
-        token = {f"header.{name}": value for name, value in gateway.headers.items()}
-        async with connect({"uri": gateway.url, **token}) as (ns, _):
+    with gateway_to(tmp_path) as properties:
+        async with connect(properties) as (ns, _):
             await ns.create_namespace({"id": ["sales"]})
             await ns.create_table({"id": T}, batches(3, []))
             held: list[int] = []
@@ -228,9 +215,8 @@ async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
         yield from ROWS.to_batches()
         raise ValueError("the source is gone")
 
-    with served("dir", {"root": str(tmp_path)}) as gateway:
-        token = {f"header.{name}": value for name, value in gateway.headers.items()}
-        async with connect({"uri": gateway.url, **token}) as (ns, _):
+    with gateway_to(tmp_path) as properties:
+        async with connect(properties) as (ns, _):
             await ns.create_namespace({"id": ["sales"]})
             await ns.create_table({"id": T}, stream(ROWS))
             with pytest.raises(err.InvalidInputError, match="the source is gone"):
@@ -254,7 +240,6 @@ def test_the_page_shows_which_operations_a_server_receives() -> None:
 
 NUMBERS = pa.table({"id": [1, 2, 3]})
 ROW = NUMBERS.slice(0, 1)
-T = ["sales", "t"]
 COUNT, INSERT, DESCRIBE = "table/count_rows", "table/insert", "table/describe"
 
 
@@ -282,27 +267,8 @@ def connect_auto(server: FakeRest, location: str, **properties: str) -> AsyncNam
     return AsyncNamespace.connect("rest", {**usual, **properties})
 
 
-def reader() -> pa.RecordBatchReader:
-    return ROW.to_reader()
-
-
 def count_rows(location: str) -> int:
     return lance.dataset(location).count_rows()
-
-
-async def test_a_server_performs_the_operations_that_it_has(properties: dict[str, str]) -> None:
-    calls: list[Call] = []
-    async with AsyncNamespace.connect("rest", {**properties, "data_operations": "auto"}) as ns:
-        await ns.create_namespace({"id": ["sales"]})
-        with ns.observe(calls.append):
-            await ns.create_table({"id": T}, stream(NUMBERS))
-            await ns.insert_into_table({"id": T}, stream(ROW))
-            await ns.create_table_tag({"id": T, "tag": "first", "version": 1})
-            await catch(err.TableTagNotFoundError, ns.delete_table_tag({"id": T, "tag": "none"}))
-            assert (await ns.count_table_rows({"id": T})).count == 4
-    assert [call.operation for call in calls] == [
-        *("create_table", "insert_into_table", "create_table_tag", "delete_table_tag", "count_table_rows")
-    ]
 
 
 @pytest.mark.parametrize("body", ["", '{"error": "not here", "code": 0}'])
@@ -340,9 +306,7 @@ async def test_each_operation_is_asked_for_by_itself(location: str, dialect: Res
         (408, "", err.ServiceUnavailableError),
     ],
 )
-async def test_change_in_doubt_is_not_repeated(
-    location: str, status: int, body: str, error: type[err.LanceNamespaceError]
-) -> None:
+async def test_change_in_doubt_is_not_repeated(location: str, status: int, body: str, error: type[Exception]) -> None:
     with RowServer() as server:
         server.fail(status, match="insert", when="after", times=2, body=body)
         async with connect_auto(server, location) as ns:
@@ -351,31 +315,23 @@ async def test_change_in_doubt_is_not_repeated(
     assert server.operations() == [INSERT, INSERT] and count_rows(location) == 5
 
 
-async def test_a_change_whose_response_is_lost_is_not_repeated(location: str) -> None:
-    with RowServer() as server:
-        server.cut(match="insert", when="after")
-        async with connect_auto(server, location) as ns:
-            await catch(err.ServiceUnavailableError, ns.insert_into_table({"id": T}, stream(ROW)))
-    assert server.operations() == [INSERT] and count_rows(location) == 4
-
-
 async def test_a_reader_is_sent_only_to_a_server_that_has_the_operation(location: str) -> None:
     with RowServer() as server:
         async with connect_auto(server, location) as ns:
-            await ns.insert_into_table({"id": T}, reader())
+            await ns.insert_into_table({"id": T}, ROW.to_reader())
             await ns.insert_into_table({"id": T}, stream(ROW))
-            await ns.insert_into_table({"id": T}, reader())
+            await ns.insert_into_table({"id": T}, ROW.to_reader())
             assert count_rows(location) == 6
             server.fail(404, match="insert", body="")
-            await catch(err.UnsupportedOperationError, ns.insert_into_table({"id": T}, reader()))
-            await ns.insert_into_table({"id": T}, reader())
+            await catch(err.UnsupportedOperationError, ns.insert_into_table({"id": T}, ROW.to_reader()))
+            await ns.insert_into_table({"id": T}, ROW.to_reader())
     assert server.operations() == [DESCRIBE, INSERT, INSERT, INSERT, DESCRIBE] and count_rows(location) == 7
 
 
 async def test_what_servers_may_ignore_stays_here(server: FakeRest, location: str) -> None:
     """A server that ignores a version in a describe would return another one."""
     async with connect_auto(server, location) as ns:
-        await ns.insert_into_table({"id": T}, reader())
+        await ns.insert_into_table({"id": T}, ROW.to_reader())
         details = await ns.describe_table({"id": T, "version": 1})
         await ns.table_exists({"id": T, "version": 2})
         tables: Any = await ns.list_tables({"id": ["sales"], "include_declared": False})

@@ -143,9 +143,7 @@ async def test_managed_versions_need_the_identity_of_the_namespace(server: FakeR
 
 
 @pytest.mark.parametrize("request_", [{"id": []}, {"id": T, "version": "one"}])
-async def test_failed_request_leaves_no_identity(
-    server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]
-) -> None:
+async def test_a_failed_request_leaves_none(server: FakeRest, ns: AsyncNamespace, request_: dict[str, Any]) -> None:
     await catch(err.InvalidInputError, ns.describe_table({**request_, "identity": ANN}))
     assert await ns.exists(T)
     assert [str(id) async for id in ns.iter_tables(["sales"])] == ["sales$t"]
@@ -207,12 +205,8 @@ async def test_a_rejected_identity_is_not_replaced_by_that_of_the_namespace() ->
 
 
 async def test_a_signed_request_has_no_token_of_its_own(server: FakeRest) -> None:
-    signing = {
-        "rest_sigv4_enabled": "true",
-        "rest_signing_region": "eu-west-1",
-        "rest_access_key_id": "key",
-        "rest_secret_access_key": "secret",
-    }
+    keys = {"rest_access_key_id": "key", "rest_secret_access_key": "secret"}
+    signing = {"rest_sigv4_enabled": "true", "rest_signing_region": "eu-west-1", **keys}
     server.add_table(*T)
     async with AsyncNamespace.connect("rest", {"uri": server.url, **signing}) as ns:
         await catch(err.InvalidInputError, ns.describe_table({"id": T, "identity": ANN}), "rest_sigv4_enabled")

@@ -18,6 +18,7 @@ from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from tests.fakes.unity import FakeUnity
 from tests.fakes.unity.checks import Dialect, lost_race
 from tests.support.errors import catch
+from tests.support.lake import ROWS, stream
 from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests, opened
 
@@ -64,8 +65,7 @@ async def test_a_schema_that_was_declared_is_described(dialect: Dialect) -> None
 async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out(server: FakeUnity, ns: AsyncNamespace) -> None:
     tags = pa.field("tags", pa.map_(pa.string(), pa.int8()))
     for name, field in (("said", tags), ("unsaid", pa.field("view", pa.list_view(pa.int8())))):
-        request = {"id": ["main", "a", name], "location": f"s3://b/{name}"}
-        await ns.declare_table(request, schema=pa.schema([field]))
+        await ns.declare_table({"id": ["main", "a", name], "location": f"s3://b/{name}"}, schema=pa.schema([field]))
     schema = (await described(ns, "main", "a", "said")).var_schema
     assert schema is not None and schema.fields[0].type.type == "map"
     assert (await described(ns, "main", "a", "unsaid")).var_schema is None
@@ -74,8 +74,7 @@ async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out(server: 
 async def test_a_listing_gives_no_schema_and_requests_no_columns(server: FakeUnity) -> None:
     async with opened(server) as backend:
         declared = await backend.declare_table(TableId(["main", "a", "t"]), "s3://b/t", {"k": "v"}, EMBEDDINGS)
-        page = await backend.scan_tables(NamespaceId(["main", "a"]), None)
-        assert page.items == [replace(declared, schema=None)]
+        assert (await backend.scan_tables(NamespaceId(["main", "a"]), None)).items == [replace(declared, schema=None)]
     assert "omit_columns=true" in list_requests(server)[-1] and "omit_properties" not in list_requests(server)[-1]
 
 
@@ -124,23 +123,6 @@ async def test_other_tables_are_no_lance_tables(server: FakeUnity, ns: AsyncName
 
 
 @dialects
-async def test_what_is_there_and_what_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
-    async with running(connected, FakeUnity(dialect=dialect), root="s3://b/r") as (server, ns):
-        server.add_table("main", "a", "t")
-        await catch(err.TableAlreadyExistsError, declared(ns, "main", "a", "t"), r"^Table already exists: main\$a\$t")
-        with pytest.raises(err.NamespaceAlreadyExistsError, match=r"^Namespace already exists: main\$a"):
-            await ns.create_namespace(["main", "a"])
-        await catch(err.TableNotFoundError, described(ns, "main", "a", "none"), r"^Table not found: main\$a\$none")
-        with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: main\$none \(describe_table"):
-            await described(ns, "main", "none", "t")
-        await catch(err.NamespaceNotFoundError, declared(ns, "main", "none", "t"), r"^Namespace not found: main\$none")
-        await catch(err.NamespaceNotFoundError, ns.list_tables(["main", "none"]), r"^Namespace not found: main\$none")
-        await catch(err.NamespaceNotFoundError, ns.drop_namespace(["main", "none"]))
-        await ns.drop_namespace(["main", "none"], mode="Skip")
-        await catch(err.NamespaceNotEmptyError, ns.drop_namespace(["main", "a"]), r"^Namespace not empty: main\$a")
-
-
-@dialects
 async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: Dialect) -> None:
     async with running(connected, FakeUnity(dialect=dialect, catalog=None), root="s3://b/r") as (_server, ns):
         for work in (
@@ -153,14 +135,9 @@ async def test_a_catalog_that_is_missing_is_reported_in_every_dialect(dialect: D
             await catch(err.NamespaceNotFoundError, work, "Catalog not found: main")
 
 
-async def test_the_root_holds_the_catalog_and_costs_no_call(server: FakeUnity, ns: AsyncNamespace) -> None:
-    server.add_catalog("other")
-    assert (await ns.list_namespaces([])).namespaces == ["main"]
-    assert await ns.exists(NamespaceId())
-    assert list_requests(server) == []
-
-
 async def test_the_catalog_is_described_and_neither_made_nor_dropped(server: FakeUnity, ns: AsyncNamespace) -> None:
+    server.add_catalog("other")
+    assert (await ns.list_namespaces([])).namespaces == ["main"] and await ns.exists(NamespaceId())
     assert (await ns.describe_namespace(["main"])).properties == {}
     assert (await ns.list_tables(["main"])).tables == []
     await catch(err.InvalidInputError, ns.create_namespace(["main"]), "created and dropped with Unity's own tools")
@@ -172,9 +149,7 @@ async def test_the_catalog_is_described_and_neither_made_nor_dropped(server: Fak
 async def test_cascade_refuses_managed_tables(server: FakeUnity, ns: AsyncNamespace, kind: str) -> None:
     server.add_lance_tables("main", "a", 150)
     server.add_table("main", "a", "z", table_type=kind, properties={})
-    with pytest.raises(
-        err.InvalidInputError, match=f"it also contains the {kind} table z, whose data the server would delete"
-    ):
+    with pytest.raises(err.InvalidInputError, match=f"also contains the {kind} table z, whose data the server would"):
         await ns.drop_namespace(["main", "a"], behavior="Cascade")
     assert await ns.exists(NamespaceId(["main", "a"]))
     assert not any(request.startswith("DELETE") for request in list_requests(server))
@@ -256,8 +231,7 @@ async def test_a_schema_made_twice_is_listed_once_and_dropped_twice(server: Fake
     server.duplicate("main.a")
     for properties in ({"k": "first"}, {}):
         assert (await ns.list_namespaces(["main"])).namespaces == ["a"]
-        result = await ns.describe_namespace(["main", "a"])
-        assert result.properties == properties
+        assert (await ns.describe_namespace(["main", "a"])).properties == properties
         await ns.drop_namespace(["main", "a"])
     assert not await ns.exists(NamespaceId(["main", "a"]))
 
@@ -354,35 +328,14 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield Place(server, ns, tmp_path)
 
 
-def rows() -> bytes:
-    sink = pa.BufferOutputStream()
-    table = pa.table({"id": [1]})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-@pytest.mark.parametrize("location", [None, "s3://elsewhere/t"])
-async def test_a_name_that_is_taken_exists(place: Place, location: str | None) -> None:
-    await declared(place.ns, *ID)
-    await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=location))
-
-
-async def test_registering_a_name_that_is_taken_finds_it(place: Place) -> None:
-    await declared(place.ns, *ID)
-    await catch(err.TableAlreadyExistsError, place.ns.register_table(ID, location=place.location))
-
-
-async def test_exist_ok_keeps_the_table(place: Place) -> None:
-    await place.ns.create_table(ID, rows())
-    await place.ns.create_table(ID, rows(), mode="ExistOk")
-    assert (await place.ns.describe_tables([ID])).tables
-
-
-async def test_a_location_of_another_table_is_denied(place: Place) -> None:
+async def test_a_name_that_is_taken_exists(place: Place) -> None:
     location = (await declared(place.ns, *ID)).location
-    with pytest.raises(err.PermissionDeniedError, match="Access denied"):
-        await declared(place.ns, "main", "a", "other", location=f"{location}/inside")
+    for requested in (None, "s3://elsewhere/t"):
+        await catch(err.TableAlreadyExistsError, declared(place.ns, *ID, location=requested))
+    await catch(err.TableAlreadyExistsError, place.ns.register_table(ID, location=location))
+    await place.ns.create_table(ID, stream(ROWS), mode="ExistOk")
+    other = declared(place.ns, "main", "a", "other", location=f"{location}/inside")
+    await catch(err.PermissionDeniedError, other, "Access denied")
 
 
 async def test_a_table_gets_another_name_only_after_its_registration_is_removed(place: Place) -> None:

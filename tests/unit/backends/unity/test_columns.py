@@ -20,6 +20,13 @@ from tests.fakes.unity.checks import check_storable, check_types
 ID = TableId(["main", "a", "t"])
 UNITS = ("s", "ms", "us", "ns")
 
+STRINGS = {"type": "array", "elementType": "string", "containsNull": True}
+
+
+def part(name: str, type: Any, nullable: bool) -> dict[str, Any]:
+    return {"name": name, "type": type, "nullable": nullable, "metadata": {}}
+
+
 # The Arrow type of each Unity type, which is written without Arrow metadata.
 PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
     (pa.bool_(), "BOOLEAN", "boolean", "boolean"),
@@ -47,18 +54,7 @@ PLAIN: list[tuple[pa.DataType, str, str, Any]] = [
         pa.struct([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.list_(pa.string()))]),
         "STRUCT",
         "struct<a:tinyint,b:array<string>>",
-        {
-            "type": "struct",
-            "fields": [
-                {"name": "a", "type": "byte", "nullable": False, "metadata": {}},
-                {
-                    "name": "b",
-                    "type": {"type": "array", "elementType": "string", "containsNull": True},
-                    "nullable": True,
-                    "metadata": {},
-                },
-            ],
-        },
+        {"type": "struct", "fields": [part("a", "byte", False), part("b", STRINGS, True)]},
     ),
 ]
 
@@ -141,46 +137,32 @@ def test_a_decimal_has_its_digits_in_separate_fields(type: pa.DataType) -> None:
 
 def test_columns_are_numbered_and_tell_what_is_nullable() -> None:
     original = of(pa.field("id", pa.int64(), nullable=False), pa.field("id", pa.string()), pa.field("", pa.null()))
-    result = columns(ID, original)
-    assert [(c["position"], c["name"], c["nullable"]) for c in result] == [
+    made = columns(ID, original)
+    assert [(c["position"], c["name"], c["nullable"]) for c in made] == [
         (0, "id", False),
         (1, "id", True),
         (2, "", True),
     ]
-    assert same(schema(list(reversed(result))), original)
-
-
-def test_metadata_of_fields_and_of_the_schema_are_kept() -> None:
-    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    original = of(pa.field("é x", pa.int64()), blob, metadata={"huggingface": "x" * 5000, "ü": ""})
-    assert same(schema(columns(ID, original)), original)
-
-
-def test_a_schema_without_columns_is_none() -> None:
+    assert same(schema(list(reversed(made))), original)
     assert columns(ID, of(metadata={"k": "v"})) == [] and schema([]) is None and schema(None) is None
-
-
-def test_a_type_that_unity_has_nothing_near_to_is_refused_by_its_column() -> None:
-    union = pa.dense_union([pa.field("a", pa.int8())])
-    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'u': Unity Catalog has no type for"):
-        columns(ID, of(pa.field("u", pa.list_(union))))
-
-
-def test_a_field_that_unity_could_not_say_at_all_is_refused() -> None:
-    nothing = pa.field("n", pa.dictionary(pa.int8(), pa.null()), nullable=False)
-    with pytest.raises(err.InvalidInputError, match=r"^table main\$a\$t: column 'n': .*; declare it without a schema"):
-        columns(ID, of(nothing))
-
-
-def test_the_names_within_a_map_are_those_of_arrow() -> None:
+    # The names within a map are those of Arrow.
     column = written(pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.uint8())))
     assert same(schema([column]), of(pa.field("x", pa.map_(pa.string(), pa.uint8()))))
+    assert same(schema([foreign('"long"', nullable=False)]), of(pa.field("x", pa.int64(), nullable=False)))
 
 
-def test_a_name_too_long_for_the_server_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (pa.field("u", pa.list_(pa.dense_union([pa.field("a", pa.int8())]))), "column 'u': Unity Catalog has no type"),
+        (pa.field("n", pa.dictionary(pa.int8(), pa.null()), False), "column 'n': .*; declare it without a schema"),
+        (pa.field("x" * 256, pa.int8()), ".*has 256 characters"),
+    ],
+)
+def test_a_field_that_unity_cannot_say_is_refused_by_its_column(field: pa.Field, message: str) -> None:
     assert columns(ID, of(pa.field("x" * 255, pa.int8())))
-    with pytest.raises(err.InvalidInputError, match="has 256 characters"):
-        columns(ID, of(pa.field("x" * 256, pa.int8())))
+    with pytest.raises(err.InvalidInputError, match=rf"^table main\$a\$t: {message}"):
+        columns(ID, of(field))
 
 
 def foreign(type: Any, *, name: str = "x", **parts: Any) -> dict[str, Any]:
@@ -211,10 +193,6 @@ def spark(type: Any, **metadata: str) -> dict[str, Any]:
 )
 def test_columns_of_other_writers_are_read(column: dict[str, Any], type: pa.DataType) -> None:
     assert same(schema([column]), of(pa.field("x", type)))
-
-
-def test_other_writers_columns_may_be_not_nullable() -> None:
-    assert same(schema([foreign('"long"', nullable=False)]), of(pa.field("x", pa.int64(), nullable=False)))
 
 
 @pytest.mark.parametrize(
@@ -279,8 +257,7 @@ def fields(types: SearchStrategy[pa.DataType], names: SearchStrategy[str]) -> Se
 
 
 def decimals(make: Any, most: int) -> SearchStrategy[pa.DataType]:
-    digits = st.integers(1, most)
-    return digits.flatmap(lambda p: st.builds(make, st.just(p), st.integers(-3, p)))
+    return st.integers(1, most).flatmap(lambda p: st.builds(make, st.just(p), st.integers(-3, p)))
 
 
 LEAVES: SearchStrategy[pa.DataType] = st.one_of(
@@ -300,6 +277,10 @@ LEAVES: SearchStrategy[pa.DataType] = st.one_of(
 )
 
 
+def is_no_null(type: pa.DataType) -> bool:
+    return not pa.types.is_null(type)
+
+
 def nested(inner: SearchStrategy[pa.DataType]) -> SearchStrategy[pa.DataType]:
     inside = fields(inner, texts())
     return st.one_of(
@@ -308,12 +289,7 @@ def nested(inner: SearchStrategy[pa.DataType]) -> SearchStrategy[pa.DataType]:
         st.builds(pa.large_list, inside),
         st.builds(pa.list_view, inside),
         st.builds(pa.struct, st.lists(inside, max_size=3)),
-        st.builds(
-            pa.map_,
-            inner.filter(lambda key: not pa.types.is_null(key)),
-            fields(inner, st.just("value")),
-            keys_sorted=st.booleans(),
-        ),
+        st.builds(pa.map_, inner.filter(is_no_null), fields(inner, st.just("value")), keys_sorted=st.booleans()),
     )
 
 

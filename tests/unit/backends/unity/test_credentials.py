@@ -20,10 +20,7 @@ UNTIL = 1_795_223_399_875
 AWS = {"access_key_id": "key", "secret_access_key": "s3cret", "session_token": "t0ken"}
 
 KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
-    (
-        {"aws_temp_credentials": AWS},
-        {"aws_access_key_id": "key", "aws_secret_access_key": "s3cret", "aws_session_token": "t0ken"},
-    ),
+    ({"aws_temp_credentials": AWS}, {f"aws_{key}": value for key, value in AWS.items()}),
     ({"azure_user_delegation_sas": {"sas_token": "sv=s3cret"}}, {"azure_storage_sas_token": "sv=s3cret"}),
     ({"gcp_oauth_token": {"oauth_token": "s3cret"}}, {"google_storage_token": "s3cret"}),
 ]
@@ -36,13 +33,8 @@ async def test_names_of_credentials(credentials: dict[str, Any], options: dict[s
         async with connected(server, **{"storage.region": "us-west-2"}) as ns:
             result = await described(ns, *TABLE, vend=True)
             assert result.storage_options == {"region": "us-west-2", **options, "expires_at_millis": str(UNTIL)}
-            plain = await described(ns, *TABLE)
-            assert plain.storage_options == {"region": "us-west-2"}
-        assert list_requests(server) == [
-            "GET tables/main.a.t",
-            "POST temporary-table-credentials",
-            "GET tables/main.a.t",
-        ]
+            assert (await described(ns, *TABLE)).storage_options == {"region": "us-west-2"}
+        assert list_requests(server) == ["GET tables/main.a.t", f"POST {CALL[1:]}", "GET tables/main.a.t"]
         assert server.requests[1].json.keys() == {"table_id", "operation"}
         assert operations(server) == ["READ_WRITE"]
 
@@ -101,20 +93,6 @@ async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
         assert [line.partition("?")[0] for line in list_requests(server)] == ["GET tables"]
 
 
-async def test_configured_keys_give_way_to_those_given_out() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS, "expiration_time": None}) as server:
-        server.add_table(*TABLE)
-        async with connected(
-            server, **{"storage.access_key_id": "mine", "storage.aws_secret_access_key": "mine"}
-        ) as ns:
-            result = await described(ns, *TABLE, vend=True)
-        assert result.storage_options == {
-            "aws_access_key_id": "key",
-            "aws_secret_access_key": "s3cret",
-            "aws_session_token": "t0ken",
-        }
-
-
 async def test_a_local_table_needs_none() -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         server.add_table(*TABLE, location="file:///data/t")
@@ -133,15 +111,7 @@ async def test_a_server_that_is_not_set_up_for_it_changes_nothing(server: FakeUn
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (401, err.UnauthenticatedError),
-        (403, err.PermissionDeniedError),
-        (404, err.InternalError),
-        (500, err.InternalError),
-    ],
-)
+@pytest.mark.parametrize(("status", "error"), [(401, err.UnauthenticatedError), (404, err.InternalError)])
 async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
     async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)

@@ -17,6 +17,7 @@ from tests.support.errors import catch
 from tests.support.running import running
 from tests.support.unity import DIALECTS, connected, declared, described, list_requests
 
+SCHEMA = ["main", "a"]
 IMPOSSIBLE = ["a.b", "a b", "a/b", "a%2Fb", "é", "?", "#", "%", "$", "a\x1fb", "..", "x" * 256, "a\n"]
 
 
@@ -48,22 +49,12 @@ async def outcomes(ns: AsyncNamespace, *id: str) -> dict[str, type[err.LanceName
 
 async def test_another_catalog_is_not_served(server: FakeUnity, ns: AsyncNamespace) -> None:
     server.add_table("other", "a", "t")
-    assert await outcomes(ns, "other", "a", "t") == {
-        "create_namespace": err.InvalidInputError,
-        "describe_namespace": err.NamespaceNotFoundError,
-        "drop_namespace": err.NamespaceNotFoundError,
-        "cascade": err.NamespaceNotFoundError,
-        "list_tables": err.NamespaceNotFoundError,
-        "declare_table": err.NamespaceNotFoundError,
-        "register_table": err.NamespaceNotFoundError,
-        "replace_table": err.NamespaceNotFoundError,
-        "describe_table": err.TableNotFoundError,
-        "deregister_table": err.TableNotFoundError,
-    }
-    with pytest.raises(
-        err.NamespaceNotFoundError, match=r"^Namespace not found: other .*this namespace has only the catalog main"
-    ):
-        await ns.list_namespaces(["other"])
+    result = await outcomes(ns, "other", "a", "t")
+    assert result.pop("create_namespace") is err.InvalidInputError
+    assert {result.pop(name) for name in ("describe_table", "deregister_table")} == {err.TableNotFoundError}
+    assert set(result.values()) == {err.NamespaceNotFoundError}
+    only = r"^Namespace not found: other .*this namespace has only the catalog main"
+    await catch(err.NamespaceNotFoundError, ns.list_namespaces(["other"]), only)
     await catch(err.NamespaceNotFoundError, ns.describe_namespace(["other"]), "connect with that `catalog`")
     assert list_requests(server) == []
 
@@ -96,44 +87,20 @@ async def test_names_that_can_be_are_quoted_once(server: FakeUnity, ns: AsyncNam
     assert f"GET tables/main.{quoted}.{quoted}" in list_requests(server)
 
 
-@pytest.mark.parametrize("id", [["t"], ["main", "t"], ["main", "a", "b", "t"]])
-async def test_tables_are_at_one_depth(server: FakeUnity, ns: AsyncNamespace, id: list[str]) -> None:
-    await catch(err.InvalidInputError, described(ns, *id), "exactly 2 namespace levels")
-    if len(id) == 4:
-        await catch(err.InvalidInputError, ns.describe_namespace(id[:3]), "at most 2 namespace levels")
-    assert list_requests(server) == []
-
-
 @pytest.mark.parametrize("properties", [{"x" * 256: "v"}, {"k": "x" * 256}, {"k": "🎉" * 128}, {"🎉" * 128: "v"}])
 async def test_too_long_properties(server: FakeUnity, ns: AsyncNamespace, properties: dict[str, str]) -> None:
-    for work in (
-        declared(ns, "main", "a", "t", properties=properties),
-        ns.create_namespace(["main", "a"], properties=properties),
-    ):
+    fields = {"properties": properties}
+    for work in (ns.declare_table([*SCHEMA, "t"], **fields), ns.create_namespace(SCHEMA, **fields)):
         await catch(err.InvalidInputError, work, "stores strings of up to 255 characters")
-    assert list_requests(server) == []
-
-
-async def test_null_properties_are_refused_before_any_call(server: FakeUnity, ns: AsyncNamespace) -> None:
-    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-        await ns.create_namespace({"id": ["main", "a"], "properties": {"k": None}})
-    with pytest.raises(err.InvalidInputError, match=r"properties\.k: Input should be a valid string"):
-        await ns.declare_table({"id": ["main", "a", "t"], "location": "s3://b/t", "properties": {"k": None}})
+    other = declared(ns, *SCHEMA, "t", properties={"table_type": "iceberg"})
+    await catch(err.InvalidInputError, other, "table_type='iceberg'")
     assert list_requests(server) == []
 
 
 async def test_properties_as_long_as_can_be_are_kept(server: FakeUnity, ns: AsyncNamespace) -> None:
     longest = {"x" * 255: "y" * 255, "🎉" * 127: "🎉" * 127, "": ""}
-    made = await ns.create_namespace(["main", "b"], properties=longest)
-    assert made.properties == longest
-    table = await declared(ns, "main", "b", "t", properties=longest)
-    assert table.properties == {**longest, "table_type": "lance"}
-
-
-async def test_a_table_is_not_declared_as_anything_else(server: FakeUnity, ns: AsyncNamespace) -> None:
-    with pytest.raises(err.InvalidInputError, match="table_type='iceberg'"):
-        await declared(ns, "main", "a", "t", properties={"table_type": "iceberg"})
-    assert list_requests(server) == []
+    assert (await ns.create_namespace(["main", "b"], properties=longest)).properties == longest
+    assert (await declared(ns, "main", "b", "t", properties=longest)).properties == {**longest, "table_type": "lance"}
 
 
 @pytest.mark.parametrize(
@@ -166,21 +133,10 @@ async def test_stored_location(server: FakeUnity, ns: AsyncNamespace, location: 
         ("S3://b/a", "has a scheme in upper case; write s3:"),
         ("s3+ddb://b/a", "use one of file, s3, gs, abfss"),
         ("memory:///a", "has the scheme 'memory'"),
-        ("", "is empty"),
         ("s3://b/a b", "a space as %20"),
         ("s3://b/a\tb", "control character"),
-        ("s3://bkt", "is the root of its storage"),
-        ("s3://bkt/", "is the root of its storage"),
-        ("s3://bkt/a/..", "has '..' in its path"),
-        ("s3://bkt/a//b", "has two slashes in a row"),
-        ("s3://bkt/a?b", "has the character"),
-        ("file://host/data/t", "has the host 'host'"),
-        ("data/t", "is relative"),
-        ("s3:///a", "has no bucket"),
         ("s3a://bkt", "is the root of its storage"),
         ("abfss://c@account.dfs.core.windows.net/", "is the root of its storage"),
-        ("file:///", "is the root of its storage"),
-        ("file:a/b", "is not a complete URI"),
         ("s3://b/" + "x" * 2042, "has 2049 characters"),
     ],
 )
@@ -196,7 +152,6 @@ async def test_a_root_that_the_server_would_not_take_is_reported_by_the_declare(
     assert list_requests(server) == []
 
 
-SCHEMA = ["main", "a"]
 PAGE = "GET tables?catalog_name=main&schema_name=a&omit_columns=true&max_results=100"
 
 
@@ -239,14 +194,6 @@ async def test_a_small_limit_does_not_make_the_servers_pages_small(server: FakeU
     assert pages_asked(server) == [""]
 
 
-async def test_lance_tables_are_found_behind_pages_of_others(server: FakeUnity, ns: AsyncNamespace) -> None:
-    plant_others(server, 500, "other")
-    planted = server.add_lance_tables("main", "a", 3)
-    assert await names(ns) == planted
-    assert await names(ns, 2) == planted
-    assert [id.name async for id in ns.iter_tables(SCHEMA)] == planted
-
-
 @pytest.mark.parametrize("limit", [None, 1, 99, 100, 101])
 @pytest.mark.parametrize(
     "ways",
@@ -265,8 +212,7 @@ async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: Fak
     planted = server.add_lance_tables("main", "a", 5)
     first = await ns.list_tables(SCHEMA, limit=2)
     await ns.deregister_table([*SCHEMA, first.tables[-1]])
-    rest = await ns.list_tables(SCHEMA, page_token=first.page_token)
-    assert rest.tables == planted[2:]
+    assert (await ns.list_tables(SCHEMA, page_token=first.page_token)).tables == planted[2:]
 
 
 async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
@@ -278,9 +224,7 @@ async def test_a_page_token_that_repeats_is_no_endless_loop() -> None:
         assert all(isinstance(error, err.InternalError) for error in listed.errors.values()) and listed.errors
 
 
-@pytest.mark.parametrize(
-    "body", ['{"tables":[]}', '{"tables":[],"next_page_token":""}', '{"next_page_token":null}', "{}"]
-)
+@pytest.mark.parametrize("body", ['{"tables":[]}', '{"next_page_token":""}', '{"next_page_token":null}', "{}"])
 async def test_a_missing_null_or_empty_token_is_the_end(server: FakeUnity, ns: AsyncNamespace, body: str) -> None:
     server.reply(body)
     assert await names(ns) == []
