@@ -44,7 +44,7 @@ async def test_missing_tables_spoil_no_other(ns: AsyncNamespace, parent: Parent,
 async def test_patterns_are_described_as_the_tables_that_match(ns: AsyncNamespace, parent: Parent) -> None:
     ids = parent.tables("part_a", "part_b", "whole")
     for id in ids:
-        await ns.declare_table(DeclareTableRequest(id=list(id)))
+        await ns.declare_table({"id": list(id)})
     every = (await ns.describe_tables(ids)).raise_for_errors().tables
     described = await ns.describe_tables(parent.id)
     assert described.tables == every and not described.errors and not described.unlisted

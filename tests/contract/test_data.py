@@ -76,8 +76,7 @@ async def test_many_tables_are_one_stream(ns: AsyncNamespace, parent: Parent) ->
     expected = [{"text": text, "_table": name} for name in names for text in ROWS["text"].to_pylist()[1:]]
     result = [row async for batch in stream for row in batch.to_pylist()]
     assert sorted(result, key=lambda row: str(row["_table"])) == expected
-    with pytest.raises(TableNotFoundError):
-        await ns.scan_many(parent.tables("a", "none"))
+    await catch(err.TableNotFoundError, ns.scan_many(parent.tables("a", "none")))
 
 
 async def test_one_that_is_there_is_kept_overwritten_or_an_error(ns: AsyncNamespace, parent: Parent) -> None:
