@@ -119,11 +119,6 @@ async def test_a_limit_below_one_is_refused_before_any_call(limit: int) -> None:
         await paging.take(fetch, paging.keep_all, limit=limit, page_token=None)
 
 
-def test_any_other_limit_will_do() -> None:
-    paging.check_limit(None)
-    paging.check_limit(1)
-
-
 @given(st.none() | st.text(), st.none() | st.tuples(st.text(min_size=1), st.integers(1, 2**40)))
 def test_a_cursor_survives_its_token(token: str | None, inside: tuple[str, int] | None) -> None:
     cursor = paging.Cursor(token) if inside is None else paging.Cursor(token, *inside)

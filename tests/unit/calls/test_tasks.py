@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from lance_namespace.errors import InternalError, ServiceUnavailableError, Table
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added, pause
+from tests.fakes.calls import settle
 from tests.fakes.clock import run
 
 
@@ -149,12 +149,6 @@ def test_no_more_workers_pause_than_may_work() -> None:
     assert most == 8
 
 
-async def test_nothing_to_do_is_done() -> None:
-    work = Work()
-    await each(work, [], max_in_flight=3)
-    assert work.begun == []
-
-
 async def test_the_first_error_is_raised_itself_and_ends_the_rest() -> None:
     work, error = Work(), TableNotFoundError("Table not found: t")
     cancelled: list[int] = []
@@ -186,14 +180,6 @@ async def test_of_several_errors_the_first_is_raised() -> None:
         await each(failing, range(3), max_in_flight=3)
 
 
-async def test_a_fault_of_whose_function_it_is_comes_as_it_is() -> None:
-    async def fault(item: int) -> None:
-        raise ZeroDivisionError(item)
-
-    with pytest.raises(ZeroDivisionError, match="0"):
-        await each(fault, range(3), max_in_flight=1)
-
-
 async def test_cancellation_passes_and_leaves_nothing_under_way() -> None:
     work = Work()
     task = asyncio.create_task(each(work, [10**6] * 10, max_in_flight=4))
@@ -204,13 +190,6 @@ async def test_cancellation_passes_and_leaves_nothing_under_way() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert work.inside == 0 and len(work.begun) == 4
-
-
-async def test_a_scope_around_it_can_give_it_up() -> None:
-    work = Work()
-    with anyio.move_on_after(0.001) as scope:
-        await each(work, [10**9] * 10, max_in_flight=4)
-    assert scope.cancelled_caught and work.inside == 0
 
 
 class Flight:
@@ -232,11 +211,6 @@ class Flight:
 
     def known(self) -> int | None:
         return self.kept
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def all_of(work: Flight, callers: int = 50) -> list[int | BaseException]:
