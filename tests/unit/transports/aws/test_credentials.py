@@ -90,14 +90,6 @@ async def test_many_callers_assume_a_role_once_and_again_at_its_end(server: Fake
         assert server.calls.count("AssumeRole") == 0 and signers(server) == [server.issued[1]]
 
 
-async def test_a_write_survives_the_end_of_a_role(server: FakeGlue) -> None:
-    async with connected(server, assume_role_arn=ARN, root="s3://bucket") as ns:
-        await described(ns, "db", "t")
-        server.expire()
-        await ns.declare_table({"id": ["db", "new"]})
-    assert server.calls.count("CreateTable") == 1
-
-
 @pytest.mark.parametrize("seconds", [900, 901, 1200])
 async def test_the_shortest_sessions_are_used_for_most_of_their_life(server: FakeGlue, seconds: int) -> None:
     async with connected(server, assume_role_arn=ARN, assume_role_timeout_sec=str(seconds)) as ns:

@@ -213,10 +213,3 @@ async def test_a_write_that_was_refused_for_load_is_sent_again(server: FakeGlue)
     async with connected(server) as ns:
         await declared(ns, "db", "new", location="s3://bucket/new")
     assert server.calls == ["CreateTable"] * 4
-
-
-async def test_conflicts_that_do_not_end_are_reported(server: FakeGlue) -> None:
-    server.fail("ConcurrentModificationException", operation="CreateTable", times=None)
-    async with connected(server) as ns:
-        with pytest.raises(err.ConcurrentModificationError, match="4 attempts"):
-            await declared(ns, "db", "new", location="s3://bucket/new")

@@ -15,7 +15,7 @@ from lance_namespace.errors import InternalError, LanceNamespaceError, Throttlin
 
 from lance_ns_async import errors
 from lance_ns_async.calls.policy import Policy
-from lance_ns_async.errors import HTTP_ERRORS, Failure, NotALanceTableError
+from lance_ns_async.errors import HTTP_ERRORS, Failure
 from lance_ns_async.transports.http.transport import encode_form
 from tests.fakes.plain import Plain, over, plain
 from tests.fakes.sockets import Reply, Script, http
@@ -136,18 +136,6 @@ async def test_an_answer_of_another_form_is_reported_by_its_names_alone() -> Non
     assert "hush" not in str(raised.value) and len(str(raised.value)) < 400
 
 
-async def test_what_a_decoder_refuses_is_raised_as_it_is() -> None:
-    error = NotALanceTableError("Invalid input: db$t is no Lance table")
-
-    def decode(body: Any) -> None:
-        raise error
-
-    async with Script() as server, plain(server.url) as client:
-        with pytest.raises(NotALanceTableError) as raised:
-            await client.ask(decode=decode)
-    assert raised.value is error and len(server.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
@@ -238,21 +226,6 @@ async def test_reads_are_repeated_and_writes_only_if_nothing_was_done() -> None:
         assert (method, status, len(server.requests)) == (method, status, sent)
     async with Script(http(503), http(503)) as server, plain(server.url) as client:
         assert await client.ask("POST", safe=True) == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "least", "most"),
-    [
-        *(("0", 0.0, 0.0), ("7", 7.0, 7.0), ("  30 ", 30.0, 30.0), ("Fri, 31 Dec 2100 23:59:59 GMT", 1e9, 1e10)),
-        *(("Fri, 31 Dec 2100 23:59:59 +0900", 1e9, 1e10), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0)),
-        ("Wednesday, 21-Oct-15 07:28:00 GMT", 0.0, 0.0),
-    ],
-)
-async def test_retry_after_is_seconds_or_a_date(value: str, least: float, most: float) -> None:
-    policy = Policy(max_retries=0)
-    async with Script(http(429, headers={"Retry-After": value})) as server, plain(server.url, policy=policy) as client:
-        failure = await failure_of(client)
-    assert failure.retry_after is not None and least <= failure.retry_after <= most
 
 
 async def test_a_server_that_says_now_is_asked_now() -> None:
