@@ -298,13 +298,6 @@ LOST: Mapping[str, Reply] = {
 
 
 @pytest.mark.parametrize("how", LOST)
-async def test_a_read_whose_answer_is_lost_is_sent_again(how: str) -> None:
-    async with sockets.Script(LOST[how], LOST[how]) as server, plain(server.url) as client:
-        assert await client.ask() == {}
-    assert client.outcomes == ["disconnected", "disconnected", "ok"] and len(server.requests) == 3
-
-
-@pytest.mark.parametrize("how", LOST)
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 @pytest.mark.parametrize("is_kept", [True, False])
 async def test_a_write_whose_answer_is_lost_is_sent_once(how: str, method: str, is_kept: bool) -> None:
@@ -335,14 +328,6 @@ async def test_a_refused_connection_names_the_server_and_is_tried_again(nobody: 
     text = str(raised.value)
     assert "cannot connect: " in text and f"({nobody}); is the endpoint right and the server up?; 4 attempts" in text
     assert client.outcomes == ["refused"] * 4
-
-
-async def test_a_host_that_is_unknown_is_named() -> None:
-    async with plain("http://catalog.invalid:8181", policy=Policy(max_retries=0)) as client:
-        with pytest.raises(
-            err.ServiceUnavailableError, match=r"cannot connect: .*\(http://catalog.invalid:8181\); is the"
-        ):
-            await client.ask()
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:

@@ -138,6 +138,14 @@ async def test_credentials_of_the_last_tables_are_kept(
     assert backend.describes == describes
 
 
+async def test_the_first_caller_may_be_cancelled() -> None:
+    locator = Locator(Answering())
+    first, other = [asyncio.create_task(locator.renew(T)) for _ in range(2)]
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await other).id == T and first.cancelled()
+
+
 async def test_a_catalog_that_gives_out_none_is_called_each_time() -> None:
     backend = MemoryBackend()
     backend.add_other_table([T])

@@ -115,23 +115,6 @@ def chunked(body: str) -> Reply:
     return http(body=encoded + b"0\r\n\r\n", headers={"Transfer-Encoding": "chunked"})
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(http(body=BIG), chunked(BIG), http(body=BIG, then="close"), http(503, BIG)),
-        Reply(http(body=BIG).data[:100], "hang"),
-    ],
-    ids=["length", "chunks", "to the end", "error", "unread"],
-)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_over_the_limit_is_not_read_nor_requested_again(answer: Reply, method: str) -> None:
-    async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2049"}) as client:
-        with pytest.raises(InternalError, match=r"the answer is longer than 2049 bytes \(max_response_bytes\)"):
-            await client.ask(method)
-        assert await client.ask() == {}
-    assert len(server.requests) == 2
-
-
 @pytest.mark.parametrize("answer", [http(body=BIG), chunked(BIG), http(body=BIG, then="close")])
 async def test_an_answer_of_the_limit_is_read(answer: Reply) -> None:
     async with Script(answer) as server, plain(server.url, {"max_response_bytes": "2050"}) as client:

@@ -51,14 +51,6 @@ async def test_the_answer_to_another_call_is_never_taken(server: FakeHive, fault
         assert server.connections == 2
 
 
-async def test_a_server_that_always_answers_another_call_is_given_up(server: FakeHive) -> None:
-    server.reply_wrong_seqid(times=None)
-    async with client(server.port) as hive:
-        with pytest.raises(err.ServiceUnavailableError, match=r"the reply to another call.*4 attempts"):
-            await hive.ask("d1")
-    server.wait_open(0)
-
-
 async def test_bytes_that_nobody_requested_end_the_connection() -> None:
     async with Talkative() as server, client(server.port, size=1) as hive:
         assert await hive.ask("d1") == "d1"
@@ -104,14 +96,6 @@ async def test_an_exception_that_was_not_declared_is_no_success(server: FakeHive
             await hive.make("new")
 
 
-async def test_a_long_message_is_shown_on_one_line_and_in_part(server: FakeHive) -> None:
-    server.fail("MetaException", "SELECT\n" + "x" * 10_000)
-    async with client(server.port) as hive:
-        with pytest.raises(err.InternalError, match=r"MetaException: SELECT x+\.\.\.\)$") as caught:
-            await hive.ask("d1")
-        assert len(str(caught.value)) < 700
-
-
 async def test_a_method_the_server_does_not_know_is_unsupported(server: FakeHive) -> None:
     async with client(server.port) as hive:
         with pytest.raises(err.UnsupportedOperationError, match="Invalid method name: 'fly'"):
@@ -152,14 +136,6 @@ async def test_malformed_replies_are_internal_errors(
         with pytest.raises(err.InternalError, match=message):
             await hive.ask("d1")
         assert await hive.ask("d1") == "d1" and server.connections == connections
-
-
-async def test_an_answer_that_is_too_long_is_given_up(server: FakeHive) -> None:
-    server.add_database("hive", "long", parameters={"k": "v" * 10_000})
-    async with client(server.port, max_response_bytes=5_000) as hive:
-        with pytest.raises(err.InternalError, match=r"longer than 5000 bytes \(max_response_bytes\)"):
-            await hive.ask("long")
-        assert await hive.ask("d1") == "d1"
 
 
 async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: FakeHive) -> None:
