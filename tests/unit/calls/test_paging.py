@@ -181,20 +181,6 @@ async def test_walking_gives_each_page_with_its_token() -> None:
     assert [token async for token, _ in paging.walk(fetch, "1")] == ["1", "2"]
 
 
-@pytest.mark.parametrize("following", [{None: "1", "1": "1"}, {None: "1", "1": "2", "2": "1"}])
-async def test_a_token_that_comes_twice_ends_the_walk(following: dict[str | None, str]) -> None:
-    tokens: list[str | None] = []
-
-    async def fetch(token: str | None) -> Page[str]:
-        tokens.append(token)
-        return Page(["a"], following[token])
-
-    with pytest.raises(InternalError, match="does not end: page token '1' came twice"):
-        async for _ in paging.walk(fetch):
-            pass
-    assert tokens == list(following)
-
-
 async def test_empty_pages_end_at_some_time() -> None:
     requested = 0
 

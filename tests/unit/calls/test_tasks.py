@@ -124,18 +124,6 @@ def test_a_worker_that_pauses_is_replaced() -> None:
     assert sorted(done[:8]) == [1, 2, 4, 5, 7, 8, 10, 11] and most <= 2 * 4
 
 
-def test_workers_that_all_pause_at_once_are_replaced() -> None:
-    begun: dict[int, float] = {}
-
-    async def work(item: int) -> None:
-        begun[item] = asyncio.get_running_loop().time()
-        await asyncio.sleep(1)
-        await pause(60)
-
-    run(each(work, range(8), max_in_flight=4))
-    assert max(begun.values()) - begun[0] == pytest.approx(1, abs=0.5)
-
-
 def test_no_more_workers_pause_than_may_work() -> None:
     paused, most = 0, 0
 

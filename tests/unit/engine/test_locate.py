@@ -286,18 +286,6 @@ def test_readers_of_one_table_renew_its_credentials_by_one_call() -> None:
             assert len(server.requests) in (1, 2)
 
 
-def test_lance_gets_a_refusal_for_each_request() -> None:
-    with FakeS3() as s3:
-        lance.write_dataset(ROWS, "s3://lake/t", storage_options=s3.options)
-        with _vending(s3) as server, Namespace("polaris", {**server.properties, **polaris.QUICK}) as ns:
-            dataset = lance.dataset(namespace_client=_Asking(ns), table_id=ID)
-            server.clear()
-            server.fail(403, times=None)
-            with pytest.raises((OSError, ValueError), match="Permission denied"):
-                dataset.to_table()
-            assert len(server.requests) in (1, 2)
-
-
 class _Asking(spec.LanceNamespace):
     """A namespace that is always called for credentials; pylance calls it only to renew them."""
 

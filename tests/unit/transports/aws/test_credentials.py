@@ -149,14 +149,6 @@ async def test_sts_is_called_again_only_if_busy(server: FakeGlue) -> None:
     assert server.calls == ["AssumeRole"] * 3 + ["GetTable"]
 
 
-async def test_keys_that_are_wrong_are_reported_after_one_call(server: FakeGlue) -> None:
-    server.fail("UnrecognizedClientException", times=None)
-    async with connected(server) as ns:
-        with pytest.raises(err.UnauthenticatedError, match=r"^Unauthenticated: db\$t .*security token included"):
-            await described(ns, "db", "t")
-    assert server.calls == ["GetTable"]
-
-
 @pytest.mark.parametrize(("operation", "role"), [("GetTable", {}), ("AssumeRole", {"assume_role_arn": ARN})])
 async def test_variables_are_found(
     server: FakeGlue, monkeypatch: pytest.MonkeyPatch, operation: str, role: dict[str, str]

@@ -15,7 +15,7 @@ from lance_ns_async.errors import COMMON_ERRORS, Code, error_class
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.transports.aws.failures import AWS_ERRORS, failure
 from tests.fakes.glue import FakeGlue
-from tests.support.glue import connected, declared, described
+from tests.support.glue import connected, described
 
 CODES: Mapping[type[err.LanceNamespaceError], str] = {
     err.InvalidInputError: "InvalidInputException ValidationException ValidationError RegionDisabledException "
@@ -186,11 +186,3 @@ def test_a_message_has_one_line() -> None:
 def test_a_broken_connection_leaves_the_outcome_open(raised: Exception, code: str, delivered: bool | None) -> None:
     result = failure(raised)
     assert (result.codes[0], result.delivered) == (code, delivered)
-
-
-async def test_a_write_that_was_refused_for_load_is_sent_again(server: FakeGlue) -> None:
-    server.fail("ThrottlingException", operation="CreateTable", times=2)
-    server.fail("ConcurrentModificationException", operation="CreateTable", times=1)
-    async with connected(server) as ns:
-        await declared(ns, "db", "new", location="s3://bucket/new")
-    assert server.calls == ["CreateTable"] * 4

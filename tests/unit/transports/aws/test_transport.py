@@ -135,20 +135,6 @@ async def test_a_server_that_does_not_answer_is_unavailable(server: FakeGlue, ti
             await described(ns, "db", "t")
 
 
-async def test_a_server_is_trusted_by_the_authority_it_is_given(tmp_path: Path) -> None:
-    made = Certificates.made(tmp_path)
-    table = {"Name": "t", "Parameters": {"table_type": "lance"}, "StorageDescriptor": {"Location": "s3://b/t"}}
-    properties = {"region": "us-east-1", **KEYS, **QUICK, "max_retries": "0"}
-    async with Script(http(body=orjson.dumps({"Table": table})), tls=made.server) as server:
-        async with AsyncNamespace.connect("glue", {**properties, "endpoint": server.url}) as ns:
-            with pytest.raises(err.ServiceUnavailableError, match=r"(?i)certificate"):
-                await described(ns, "db", "t")
-        async with AsyncNamespace.connect(
-            "glue", {**properties, "endpoint": server.url, "ca_bundle": made.ca_bundle}
-        ) as ns:
-            assert (await described(ns, "db", "t")).location == "s3://b/t"
-
-
 async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     message = f"No match.\n\nThe Canonical String was\nx-amz-security-token:{SECRETS[1]}"
@@ -244,6 +230,13 @@ LONG = orjson.dumps({"Table": TABLE})
 def at(endpoint: str, **more: str) -> dict[str, str]:
     """Returns the properties of a catalog at that endpoint."""
     return {**GIVEN, "endpoint": endpoint, **more}
+
+
+@pytest.mark.parametrize("body", ['{"Table": null}', '{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'])
+async def test_an_answer_of_unknown_form_is_an_error(body: str) -> None:
+    async with Script(http(body=body)) as script, AsyncNamespace.connect("glue", at(script.url)) as ns:
+        with pytest.raises(err.InternalError, match="unknown form"):
+            await described(ns, "db", "t")
 
 
 async def test_an_answer_of_the_limit_is_read() -> None:

@@ -129,22 +129,6 @@ async def test_an_answer_without_its_body_has_no_length() -> None:
         assert server.connections == 1
 
 
-async def test_certificates_are_verified(certificates: Certificates) -> None:
-    async with Script(tls=certificates.server) as server, plain(server.url, policy=ONCE) as client:
-        with pytest.raises(ServiceUnavailableError, match=r"cannot connect: .*certificate verify failed"):
-            await client.ask("DELETE")
-    assert not server.requests
-    async with Script(tls=certificates.server) as server:
-        async with plain(server.url, {"ca_bundle": certificates.ca_bundle}) as client:
-            assert await client.ask() == {} and await client.ask() == {}
-        assert server.connections == 1
-    async with Script(tls=certificates.server) as server:
-        elsewhere = server.url.replace("127.0.0.1", "localhost")
-        async with plain(elsewhere, {"ca_bundle": certificates.ca_bundle}, policy=ONCE) as client:
-            with pytest.raises(ServiceUnavailableError, match=r"Hostname mismatch|certificate is not valid for"):
-                await client.ask()
-
-
 async def test_a_server_may_want_a_certificate_of_the_client(certificates: Certificates) -> None:
     trusting = {"ca_bundle": certificates.ca_bundle}
     both = {"client_cert": certificates.client_cert, "client_key": certificates.client_key}

@@ -94,31 +94,6 @@ async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
         assert await hive.ask("new") == "new" and server.calls.count("create_database") == 1
 
 
-async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
-    server.stop()
-    async with client(server.port) as hive:
-        calls: list[Call] = []
-
-        def watch(call: Call) -> None:
-            calls.append(call)
-            if len(calls) == 2:
-                server.start()
-
-        with hive.caller.observe(watch):
-            await hive.make("new")
-        assert [call.outcome for call in calls] == ["refused", "refused", "ok"]
-        assert server.calls.count("create_database") == 1
-
-
-async def test_a_refused_connection_is_reported_with_the_address(server: FakeHive) -> None:
-    server.stop()
-    async with client(server.port) as hive:
-        with pytest.raises(
-            ServiceUnavailableError, match=rf"cannot connect to 127\.0\.0\.1:{server.port}: .*4 attempts"
-        ):
-            await hive.ask("d1")
-
-
 async def test_a_host_that_no_name_server_could_know_is_reported() -> None:
     async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as hive:
         with pytest.raises(ServiceUnavailableError, match="label"):
