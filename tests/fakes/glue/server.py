@@ -79,7 +79,6 @@ class GlueServer(FakeServer):
         return [operation_of(request) for request in self.requests]
 
     def received(self) -> list[GlueCall]:
-        """Returns the calls in their order."""
         return [call_of(request) for request in self.requests]
 
     def measure(self, what: str) -> float:
@@ -126,7 +125,6 @@ class GlueServer(FakeServer):
         self._add(OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
 
     def slow_down(self, occasion: Occasion, seconds: float) -> None:
-        """Delays calls before they are performed."""
         with self._lock:
             self._delays.append(OperationDelay(occasion, seconds))
 
@@ -143,7 +141,6 @@ class GlueServer(FakeServer):
         return self._held[number].waiting
 
     def let_go(self, number: int) -> None:
-        """Ends a hold."""
         hold = self._held[number]
         with self._lock:
             if hold in self._holds:
@@ -325,11 +322,9 @@ class Sessions:
                     self._roles.setdefault(role.access_key_id, role)
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes these credentials invalid, or all so far."""
         self._expired.update(self._roles if access_key_id is None else [access_key_id])
 
     def clear(self) -> None:
-        """Forgets all credentials."""
         self._roles.clear()
         self._expired.clear()
 

@@ -61,7 +61,6 @@ class FakeHive(ThriftServer):
         self._stack.close()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Adds a catalog with its database `default`."""
         with self._lock:
             self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
 

@@ -194,5 +194,4 @@ class HiveCatalog:
 
 
 def now() -> int:
-    """Returns the seconds since 1970."""
     return int(time.time())

@@ -263,7 +263,6 @@ class Places:
             return location.rstrip("/")
 
     def below(self, location: str, name: str) -> str:
-        """Returns a location inside another one."""
         return f"{self.normalised(location).rstrip('/')}/{name}"
 
     def make(self, location: str) -> bool:
@@ -284,13 +283,11 @@ class Places:
         return True
 
     def delete(self, location: str) -> None:
-        """Deletes a directory with its content."""
         path = _local(location)
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
 
     def move(self, location: str, new: str) -> None:
-        """Renames a directory."""
         path, target = _local(location), _local(new)
         if path is not None and target is not None and path.exists():
             path.rename(target)

@@ -88,7 +88,6 @@ class RawHive:
         self.connected.sendall(thrift_wire.frame(data) if self._framed else data)
 
     def receive(self) -> thrift_wire.Message:
-        """Returns the next reply."""
         if not self._framed:
             return thrift_wire.receive_message(self.connected)
         (size,) = struct.unpack(">I", self.read(4))
@@ -124,7 +123,6 @@ class RawHive:
 
 
 def catalog(name: str | None, location: str | None = None, description: str | None = None) -> thrift_wire.Struct:
-    """Returns the request that creates a catalog."""
     return thrift_wire.Struct({1: thrift_wire.Struct({1: name, 2: description, 3: location})})
 
 

@@ -22,7 +22,6 @@ Key = tuple[int, bytes]
 
 
 def compact(value: Any) -> bytes:
-    """Returns JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -108,7 +107,6 @@ class TableRow:
     _written: dict[tuple[bool, bool], bytes] = field(default_factory=dict)
 
     def change(self, **fields: Any) -> None:
-        """Replaces fields."""
         self.info.update(fields)
         self._written.clear()
 
@@ -283,7 +281,6 @@ class Access:
         self._users[token] = user
 
     def expire(self) -> None:
-        """Makes all tokens known so far invalid."""
         if self._users is not None:
             self._users.clear()
 

@@ -350,7 +350,6 @@ def _items(ns: AsyncNamespace, place: Place, work: Work) -> AsyncGenerator[Any, 
 
 
 def _shared(parents: Sequence[NamespaceId]) -> NamespaceId:
-    """The namespace of all tables."""
     return parents[0].parent
 
 

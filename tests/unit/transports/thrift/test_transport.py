@@ -178,7 +178,6 @@ async def test_a_crowd_with_cancels_and_a_restart_gets_its_own_answers(server: F
 
 
 async def cancelled(work: Awaitable[Any], when: Callable[[], Awaitable[None]]) -> None:
-    """Runs the work until `when` returns."""
     async with anyio.create_task_group() as group:
         group.start_soon(_awaited, work)
         await when()
