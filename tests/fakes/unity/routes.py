@@ -324,10 +324,8 @@ class UnityRoutes:
     def _list_assets(self, call: Call, kind: str) -> Answer:
         catalog, schema = checks.needed(call.params, "catalog_name"), checks.needed(call.params, "schema_name")
 
-        def sees(name: str) -> bool:
-            return call.user.sees(f"{catalog}.{schema}.{name}")
-
-        return self._pages.answer(self.schema(catalog, schema).assets[kind], call.params, sees, AssetRow.text)
+        shelf, sees = self.schema(catalog, schema).assets[kind], call.user.sees
+        return self._pages.answer(shelf, call.params, lambda name: sees(f"{catalog}.{schema}.{name}"), AssetRow.text)
 
     def _create_table(self, call: Call) -> Answer:
         body = call.body()

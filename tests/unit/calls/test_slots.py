@@ -74,24 +74,6 @@ def test_slots_are_kept_to_across_event_loops() -> None:
     assert done == [100] * threads and most <= 3 and shared.has_room
 
 
-def test_a_loop_that_was_closed_keeps_nobody_waiting() -> None:
-    shared = slots(1)
-
-    async def wait_and_go() -> None:
-        waiting = asyncio.ensure_future(enter(shared))
-        await settle()
-        # The loop ends with the task in it: the task is cancelled, and leaves the queue.
-        assert not waiting.done()
-
-    async def leave_and_take() -> None:
-        await leave(shared, sent)
-        await enter(shared)
-
-    sent = asyncio.run(enter(shared))
-    asyncio.run(wait_and_go())
-    asyncio.run(leave_and_take())
-
-
 @pytest.mark.parametrize("calls", [1, 3, 9])
 def test_a_loop_that_was_closed_with_its_calls_keeps_no_slot(calls: int) -> None:
     to, loop = caller(Policy(max_in_flight=3)), asyncio.new_event_loop()

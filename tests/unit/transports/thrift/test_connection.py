@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
@@ -52,24 +54,22 @@ async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
         assert len({request.connection for request in server.requests}) == 1
 
 
-async def test_read_on_dead_connection_is_sent_again_on_new_one(server: FakeHive) -> None:
+@pytest.mark.parametrize(
+    ("is_fresh", "cut", "outcome"),
+    [(False, {"match": "'d1'"}, "stale"), (True, {"when": "middle", "ending": "reset"}, "disconnected")],
+)
+async def test_read_on_dead_connection_is_sent_again_on_new_one(
+    server: FakeHive, is_fresh: bool, cut: dict[str, Any], outcome: str
+) -> None:
     async with client(server.port, size=2) as hive:
-        await hive.ask("d0")
-        server.cut(when="before", match="'d1'")
+        if not is_fresh:
+            await hive.ask("d0")
+        server.cut(**cut)
         calls: list[Call] = []
         with hive.caller.observe(calls.append):
             assert await hive.ask("d1") == "d1"
-        assert [(call.attempt, call.outcome) for call in calls] == [(1, "stale"), (2, "ok")]
+        assert [(call.attempt, call.outcome) for call in calls] == [(1, outcome), (2, "ok")]
         assert server.connections == 2
-
-
-async def test_a_fresh_connection_that_dies_is_a_failed_attempt(server: FakeHive) -> None:
-    async with client(server.port) as hive:
-        server.cut(when="middle", ending="reset")
-        calls: list[Call] = []
-        with hive.caller.observe(calls.append):
-            assert await hive.ask("d1") == "d1"
-        assert [(call.attempt, call.outcome) for call in calls] == [(1, "disconnected"), (2, "ok")]
 
 
 async def test_all_that_is_kept_goes_with_the_first_that_dies(server: FakeHive) -> None:
