@@ -95,37 +95,6 @@ def throttle() -> Failure:
     return Failure(429, message="too many", delivered=False)
 
 
-class Bucket:
-    """A catalog that accepts `rate` calls per second, and `burst` at once; each call takes 5 ms."""
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self.rate = rate
-        self.burst = self.tokens = burst
-        self.filled_at = 0.0
-        self.refused = 0
-
-    async def __call__(self) -> None:
-        await asyncio.sleep(0.005)
-        now = asyncio.get_running_loop().time()
-        self.tokens = min(self.burst, self.tokens + (now - self.filled_at) * self.rate)
-        self.filled_at = now
-        if self.tokens < 1:
-            self.refused += 1
-            raise throttle()
-        self.tokens -= 1
-
-
-def test_few_calls_are_sent_in_vain_to_a_catalog_with_a_rate_limit() -> None:
-    async def main() -> None:
-        to = caller(Policy())
-        await asyncio.gather(*(call(to, bucket) for _ in range(100)))
-
-    bucket = Bucket(rate=20, burst=5)
-    run(main())
-    # Without a pace, it is more than 70, and 330 in most runs.
-    assert bucket.refused <= 65
-
-
 async def test_describes_lose_nothing_to_a_rate_limit() -> None:
     with FakePolaris() as server:
         ids = [["lake", "s", name] for name in server.add_lance_tables("lake", ["s"], 400)]

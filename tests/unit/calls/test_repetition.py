@@ -55,18 +55,6 @@ async def test_lost_races_are_repeated_within_retries() -> None:
     assert race.attempts == 4
 
 
-async def test_errors_other_than_lost_races_are_not_repeated() -> None:
-    calls: list[None] = []
-
-    async def fail() -> None:
-        calls.append(None)
-        raise ConcurrentModificationError("taken")
-
-    with pytest.raises(ConcurrentModificationError, match="taken"):
-        await caller().repeat(fail)
-    assert len(calls) == 1
-
-
 def test_pause_between_races_includes_wait_that_server_requested() -> None:
     async def main() -> float:
         await caller(Policy(backoff_initial=0.5)).repeat(Race(1, retry_after=7.0))

@@ -72,12 +72,6 @@ async def test_every_item_is_done_once_and_no_more_at_once_than_may_be(items: li
     assert work.most <= min(workers, len(items)) and work.inside == 0
 
 
-async def test_as_many_run_at_once_as_may_be() -> None:
-    work = Work()
-    await each(work, [50] * 40, max_in_flight=20)
-    assert work.most == 20
-
-
 async def test_items_are_taken_when_somebody_is_free_for_them() -> None:
     taken = 0
 

@@ -171,15 +171,6 @@ async def test_observers_are_reported_of_each_attempt_while_they_observe() -> No
     assert inner == outer[:2] and all(c.seconds >= 0 for c in outer)
 
 
-async def test_one_observer_may_observe_twice() -> None:
-    to, calls = caller(), list[Call]()
-    with to.observe(calls.append):
-        with to.observe(calls.append):
-            await call(to, Script())
-        await call(to, Script())
-    assert len(calls) == 3
-
-
 async def test_each_attempt_is_one_debug_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "lance_ns_async.calls.caller"):
         await call(caller(), Script(busy()))

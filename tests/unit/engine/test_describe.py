@@ -333,18 +333,6 @@ async def test_a_fault_of_ours_is_not_an_outcome() -> None:
     assert raised.value.subgroup(ZeroDivisionError) is not None
 
 
-def test_errors_are_raised_on_request() -> None:
-    described = BulkResult({TableId(["t"]): Table(TableId(["t"]), "l")})
-    assert described.raise_for_errors() is described and len(described) == 1
-    first, second = err.TableNotFoundError("Table not found: a"), err.PermissionDeniedError("Permission denied: b")
-    with pytest.raises(err.TableNotFoundError) as raised:
-        BulkResult(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
-    assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
-    assert raised.value.__cause__ is first and str(first) == "Table not found: a"
-    with pytest.raises(err.PermissionDeniedError):
-        BulkResult(errors={TableId(["b"]): second}).raise_for_errors()
-
-
 def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:
     read: list[int] = []
 

@@ -95,23 +95,6 @@ async def test_an_empty_answer_is_none(answer: Reply) -> None:
         assert await client.ask("DELETE") is None
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        *(("[]", "TypeError"), ("{}", "KeyError: 'found'"), ('{"found": null}', "TypeError")),
-        *(('{"found": "abc"}', "ValueError"), ('{"found": 1e999}', "OverflowError|no JSON")),
-    ],
-)
-async def test_an_answer_of_another_form_is_reported(body: str, text: str) -> None:
-    def decode(body: Any) -> int:
-        return int(body["found"])
-
-    async with Script(http(body=body)) as server, plain(server.url) as client:
-        with pytest.raises(InternalError, match=text):
-            await client.ask(decode=decode)
-    assert len(server.requests) == 1
-
-
 async def test_an_answer_of_another_form_is_reported_by_its_names_alone() -> None:
     body = {"config": {"s3.secret-access-key": "hush"}, "hidden": "hush", "x" * 500: "hush"}
     async with Script(http(body=json.dumps(body))) as server, plain(server.url) as client:
@@ -160,12 +143,6 @@ async def test_an_error_names_what_the_server_said(status: int, body: bytes | st
         with pytest.raises(HTTP_ERRORS.get(status, LanceNamespaceError)) as raised:
             await client.ask()
     assert f"(op: {text}" in str(raised.value) and "\n" not in str(raised.value)
-
-
-async def test_a_more_precise_code_comes_before_the_status() -> None:
-    async with Script(http(404, '{"type": "NoSuch", "message": "m"}')) as server, plain(server.url) as client:
-        failure = await failure_of(client)
-    assert failure.codes == ("NoSuch", 404)
 
 
 @pytest.mark.parametrize(

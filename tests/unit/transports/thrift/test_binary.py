@@ -181,16 +181,6 @@ def test_a_long_text_that_nobody_wants_is_not_kept() -> None:
     assert decoder.feed(b"\x0b\x00\x02\x00\x00\x00\x01z\x00") and decoder.fields == {2: "z"}
 
 
-@pytest.mark.parametrize("size", [1, 4, 11, 100])
-def test_a_refusal_of_the_call_is_reported(size: int) -> None:
-    refusal = (
-        HEAD.replace(b"\x80\x01\x00\x02", b"\x80\x01\x00\x03") + text(1, "no such method") + number(2, 1) + b"\x00"
-    )
-    reply = Reply("get", 7, {0: None})
-    assert [reply.feed(chunk) for chunk in cut(refusal, size)][-1]
-    assert reply.is_refusal and reply.fields == {1: "no such method", 2: 1}
-
-
 @pytest.mark.parametrize("size", [1, 4, 15, 100])
 @pytest.mark.parametrize(
     "head",
