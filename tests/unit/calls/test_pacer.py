@@ -78,19 +78,6 @@ def test_a_catalog_that_only_throttles_gets_few_calls() -> None:
     assert accepted == 0 and refused <= 55
 
 
-def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
-    limiter = paced()
-    now, _, _ = drive(limiter, 100.0, 10.0)
-    for number in range(5000):
-        now += limiter.pacer.delay(now) + 1e-6
-        sent = limiter.send(now)
-        if number % 40 == 0:
-            limiter.record_refusal(now, sent, 0, is_throttle=True)
-        else:
-            limiter.record_response(now, sent, 0)
-    assert limiter.pacer.rate >= 75
-
-
 def throttle() -> Failure:
     return Failure(429, message="too many", delivered=False)
 
