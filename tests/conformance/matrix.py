@@ -51,7 +51,6 @@ FEW = ("reading", "namespaces", "tables", "listing")
 
 
 def main() -> None:
-    """Writes the page."""
     own = []
     with tempfile.TemporaryDirectory() as folder:
         others = list(map(_run, _targets(Path(folder, "others"))))

@@ -37,7 +37,6 @@ def table() -> str:
 
 
 def written() -> str:
-    """Returns the page with the table in it."""
     return _BLOCK.sub(lambda block: f"{block[1]}{table()}{block[2]}", Page(PAGE).text)
 
 
@@ -85,7 +84,6 @@ class Notebook:
 
     @property
     def path(self) -> Path:
-        """The file."""
         return FOLDER / self.name
 
     @cached_property
@@ -156,7 +154,6 @@ _COMMON = ("Catalog", "Messages")  # The panels of the options that all commands
 
 
 def write_shell() -> str:
-    """Returns the page."""
     group: Any = typer.main.get_command(app)
     context = typer.Context(group, info_name="lance-ns")
     panels: dict[str, list[Any]] = {}

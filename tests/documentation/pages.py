@@ -91,11 +91,9 @@ class Page:
 
     @property
     def runs(self) -> bool:
-        """Returns whether it contains code that is run."""
         return any(block.is_code for block in self.blocks())
 
     def blocks(self) -> Iterator[Block]:
-        """All fenced blocks, in order."""
         for fence in _FENCE.finditer(self.text):
             line = self.text.count("\n", 0, fence.start("body")) + 1
             source, marks = dedent(fence["body"]), (fence["reason"], fence["package"])

@@ -43,7 +43,6 @@ class FakeServer(ThreadedServer[Fault]):
         return f"http://127.0.0.1:{self._port}"
 
     def clear(self) -> None:
-        """Clears the recorded requests and all counts."""
         self.requests.clear()
         self.connections = 0
         self.most_in_flight = self._in_flight

@@ -83,12 +83,10 @@ class MemoryBackend(Backend):
             self.others.add(id)
 
     def plant_namespace(self, id: NamespaceId) -> None:
-        """Creates a namespace and its parents."""
         for depth in range(1, len(id) + 1):
             self.namespaces.setdefault(NamespaceId(id[:depth]), {})
 
     def drop_tree(self, id: NamespaceId) -> None:
-        """Removes a namespace with its content."""
         depth = len(id)
         self.namespaces = {n: kept for n, kept in self.namespaces.items() if n[:depth] != id}
         self.tables = {t: table for t, table in self.tables.items() if t[:depth] != id}

@@ -51,7 +51,6 @@ class Plain:
     async def ask(
         self, method: str = "GET", path: str = "/", *, decode: Callable[[Any], Any] = as_it_is, **more: Any
     ) -> Any:
-        """Returns the JSON of the response."""
         return await self.http.request(method, path, subject=TABLE, operation="op", decode=decode, **more)
 
 

@@ -131,7 +131,6 @@ class Hold:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting requests."""
         return len(self._waiting)
 
     def wait_for(self, count: int = 1, within: float = 10.0) -> None:
@@ -141,7 +140,6 @@ class Hold:
                 raise TimeoutError(f"{self.waiting} of {count} requests came to wait at {self._match!r}")
 
     async def reached(self, count: int = 1, within: float = 10.0) -> None:
-        """Like `wait_for`, in a coroutine."""
         await asyncio.to_thread(self.wait_for, count, within)
 
     def release(self) -> None:
@@ -245,7 +243,6 @@ class ThreadedServer(ABC, Generic[F]):
             hold.release()
 
     def heal(self) -> None:
-        """Removes pending faults and delays."""
         with self._lock:
             self._faults.clear()
             self._delays.clear()

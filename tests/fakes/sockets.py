@@ -62,7 +62,6 @@ class Server:
             await asyncio.wait(self._tasks)
 
     async def talk(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Serves one connection to its end."""
         raise NotImplementedError
 
     async def _met(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -91,7 +90,6 @@ class Script(Server):
 
     @property
     def lines(self) -> list[str]:
-        """The first line of each request."""
         return [request.split(b"\r\n", 1)[0].decode("latin-1") for request in self.requests]
 
     def header(self, name: str, request: int = -1) -> list[str]:

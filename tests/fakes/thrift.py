@@ -120,7 +120,6 @@ class ThriftServer(ThreadedServer[WireFault]):
 
     @property
     def calls(self) -> list[str]:
-        """The names of the called methods, in order."""
         return [call.method for call in self.requests]
 
     @property
@@ -135,7 +134,6 @@ class ThriftServer(ThreadedServer[WireFault]):
                 raise TimeoutError(f"{len(self._open)} connections are open, not {count}")
 
     def clear(self) -> None:
-        """Clears the recorded calls and all counts; open connections stay open."""
         with self._lock:
             self.requests.clear()
             self.connections = 0

@@ -45,7 +45,6 @@ class Tokens:
         self.scopes: list[str | None] = []  # The scope of each request for a token; None for requests without one
 
     def expire(self) -> None:
-        """Makes all tokens known so far invalid."""
         self._expired |= self._good
         self._good.clear()
 
@@ -55,7 +54,6 @@ class Tokens:
         self._good.add(token)
 
     def revoke_refresh_tokens(self) -> None:
-        """Makes all refresh tokens known so far invalid."""
         self._refresh_tokens.clear()
 
     def refusal(self, request: Received) -> int | None:

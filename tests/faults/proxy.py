@@ -239,7 +239,6 @@ class Proxy(Server):
 
     @property
     def writes(self) -> int:
-        """Number of requests for changes."""
         return sum(map(self.catalog.is_write, self.requests))
 
     async def __aexit__(self, *caught: object) -> None:
@@ -316,7 +315,6 @@ class Proxy(Server):
             await idle()
 
     async def forward(self, request: bytes, reader: StreamReader, writer: StreamWriter) -> bytes:
-        """Returns the response of the catalog."""
         writer.write(request)
         return await self.catalog.wire.answer(reader, request)
 

@@ -35,7 +35,7 @@ from tests.faults.operations import (
     in_doubt,
     outcome,
 )
-from tests.faults.proxy import FixedResponseServer, Proxy, always
+from tests.faults.proxy import FixedResponseServer, Proxy
 from tests.faults.trial import PAGE, Report, faults_for, render, run_trial
 from tests.support.budget import rounds, thorough, with_usual
 from tests.support.processes import receive, started
@@ -52,41 +52,35 @@ def _tls_properties(catalog: Catalog, url: str, unreachable: Unreachable) -> dic
 
 _USUAL = ("iceberg", "glue", "hive3")  # One catalog of each transport
 
-ENDINGS = [
-    pytest.param(name, impl, id=f"{impl}: {name}", marks=[] if impl in _USUAL else [thorough])
-    for name in PLACES
-    for impl in CATALOGS
-]
 
-
-@pytest.mark.parametrize(("name", "impl"), ENDINGS)
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    [
+        pytest.param(name, impl, id=f"{impl}: {name}", marks=[] if impl in _USUAL else [thorough])
+        for name in PLACES
+        for impl in CATALOGS
+    ],
+)
 async def test_unsent_calls_are_not_in_doubt_and_are_retried(name: str, impl: str) -> None:
     catalog, unreachable = Catalog(impl), PLACES[name]
     outcomes: list[str] = []
-    again = unreachable.then == "again"
+    again, message = unreachable.then == "again", unreachable.expected(impl).message
+    ids = [catalog.id(f"t{i}") for i in range(20)]
     async with unreachable.place() as url:
-        async with connect(catalog, url, repeats=ATTEMPTS - 1, more=_tls_properties(catalog, url, unreachable)) as ns:
+        more = _tls_properties(catalog, url, unreachable)
+        async with connect(catalog, url, repeats=ATTEMPTS - 1, more=more) as ns:
             with ns.observe(lambda call: outcomes.append(call.outcome)):
                 new = catalog.new()
                 for result in (await describe(ns, new), await declare(ns, new, catalog.place(new))):
                     assert type(result) is ServiceUnavailableError and not in_doubt(result), repr(result)
-                    assert unreachable.expected(impl).message in str(result)
+                    assert message in str(result)
                     assert (f"{ATTEMPTS} attempts" if again else "ca_bundle") in str(result)
                     assert again == ("attempts" in str(result))
+        async with connect(catalog, url, more=more) as ns:
+            described = await outcome(ns.describe_tables(ids))
+            assert isinstance(described, BulkResult) and list(described.errors) == ids
+            assert all(message in str(error) for error in described.errors.values())
     assert outcomes == (["refused"] * 2 * ATTEMPTS if again else ["untrusted"] * 2)
-
-
-@pytest.mark.parametrize(("name", "impl"), ENDINGS)
-async def test_each_table_of_a_bulk_describe_gets_the_connection_error(name: str, impl: str) -> None:
-    catalog, unreachable = Catalog(impl), PLACES[name]
-    ids = [catalog.id(f"t{i}") for i in range(20)]
-    async with unreachable.place() as url:
-        async with connect(catalog, url, more=_tls_properties(catalog, url, unreachable)) as ns:
-            result = await outcome(ns.describe_tables(ids))
-            assert isinstance(result, BulkResult)
-            assert list(result.errors) == ids
-            for error in result.errors.values():
-                assert unreachable.expected(impl).message in str(error), error
 
 
 _LOGIN = {"auth": "plain", "user": "us", "password": f"password-{SECRET}"}
@@ -184,16 +178,6 @@ async def test_a_secret_that_a_token_endpoint_repeats_is_redacted() -> None:
             assert len(tokens.requests) == 1
 
 
-NOWHERE = Fault("nowhere", always(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n"))
-
-
-@pytest.mark.parametrize("impl", BY_HTTP)
-async def test_a_redirect_without_location_is_an_error(impl: str) -> None:
-    async with connect_by_proxy(impl, NOWHERE) as (proxy, ns):
-        result = await describe(ns, proxy.catalog.id("t0"))
-    assert isinstance(result, InternalError) and "it points to nowhere" in str(result)
-
-
 _MOST_MB = 64  # Maximum memory for all faults together, with responses of up to 64 KiB
 _TIMEOUT = 300  # Seconds after which the child is ended; it takes about 10
 
@@ -225,12 +209,7 @@ def test_faults_cause_no_wrong_results_and_no_hangs(
 def test_faults_are_many_and_have_unique_names(impl: str) -> None:
     names = Counter(fault.name for fault in faults_for(impl))
     assert len(names) > 80 and max(names.values()) == 1, names.most_common(3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("impl", CATALOGS)
-def test_every_catalog_has_faults_with_expectations(impl: str) -> None:
-    assert sum(result == impl for _, result in CASES) > 20
+    assert impl not in CATALOGS or sum(result == impl for _, result in CASES) > 20
 
 
 @pytest.mark.long

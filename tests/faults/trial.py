@@ -63,7 +63,6 @@ class Trial:
         self._places: dict[str, str] = {}
 
     async def prepare(self) -> None:
-        """Declares the tables of the trial."""
         await self._direct.create_namespace(CreateNamespaceRequest(id=list(self._id("new").parent)))
         for name in _TABLES:
             self._places[name] = await self._declare(self._direct, name)
@@ -244,7 +243,6 @@ _THEN = {
 
 
 def render() -> str:
-    """Returns the page with current tables."""
     return _BLOCK.sub(lambda result: f"{result[1]}\n{tables()}\n{result[2]}", Page(PAGE).text)
 
 

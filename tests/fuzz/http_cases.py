@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from lance_namespace.errors import InternalError, InvalidTableStateError, TableAlreadyExistsError
 
 from tests.faults.catalogs import SECRET
 from tests.fuzz.answering import DATE, NO_TOKEN, PLACE, PROPERTIES, TOKEN, VENDS, Case, asks, many, walks
 
+_iceberg, _polaris, _unity = (partial(Case, impl) for impl in ("iceberg", "polaris", "unity"))
+_CREDENTIAL = {"credential": f"id:{SECRET}"}
 _ICEBERG_CONFIG = {
     "defaults": {"prefix": "p", "rest-page-size": "10"},
     "overrides": {"namespace-separator": "%1F", "nessie.is-nessie-catalog": "true"},
@@ -50,66 +53,45 @@ _ICEBERG_MANAGED = {
     }
 }
 _NAMES = {"identifiers": [{"namespace": ["n"], "name": f"t{i}"} for i in range(2)], "next-page-token": None}
+_NAMESPACE = {"namespace": ["n"], "properties": PROPERTIES}
 _NAMESPACES = {"namespaces": [["a"], ["b"]], "next-page-token": None}
 ICEBERG_ERROR = {"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404, "stack": []}}
 
 ICEBERG: Sequence[Case] = (
-    Case("iceberg", "config", "/v1/config", _ICEBERG_CONFIG, asks("describe_namespace", "n"), anew=True),
-    Case(
-        "iceberg",
+    _iceberg("config", "/v1/config", _ICEBERG_CONFIG, asks("describe_namespace", "n"), anew=True),
+    _iceberg(
         "token",
         "/oauth/tokens",
         TOKEN,
         asks("describe_namespace", "n"),
         {},
-        {"credential": f"id:{SECRET}"},
+        _CREDENTIAL,
         NO_TOKEN,
         anew=True,
         secret=(),
     ),
-    Case("iceberg", "namespaces", "GET .*/namespaces(\\?|$)", _NAMESPACES, asks("list_namespaces", limit=3)),
-    Case(
-        "iceberg",
-        "a namespace",
-        "GET .*/namespaces/n",
-        {"namespace": ["n"], "properties": PROPERTIES},
-        asks("describe_namespace", "n"),
-    ),
-    Case(
-        "iceberg",
-        "a new namespace",
-        "POST",
-        {"namespace": ["n"], "properties": PROPERTIES},
-        asks("create_namespace", "n"),
-    ),
-    Case("iceberg", "tables", "/tables$", _NAMES, asks("list_tables", "n"), {"/tables/": _ICEBERG_TABLE}),
-    Case(
-        "iceberg",
+    _iceberg("namespaces", "GET .*/namespaces(\\?|$)", _NAMESPACES, asks("list_namespaces", limit=3)),
+    _iceberg("a namespace", "GET .*/namespaces/n", _NAMESPACE, asks("describe_namespace", "n")),
+    _iceberg("a new namespace", "POST", _NAMESPACE, asks("create_namespace", "n")),
+    _iceberg("tables", "/tables$", _NAMES, asks("list_tables", "n"), {"/tables/": _ICEBERG_TABLE}),
+    _iceberg(
         "all tables",
         "/tables$",
         _NAMES,
         walks("iter_tables", "n"),
         {"/tables/": _ICEBERG_TABLE, "/namespaces": {"namespaces": []}},
     ),
-    Case("iceberg", "a table", "GET .*/tables/", _ICEBERG_TABLE, asks("describe_table", "n", "t0")),
-    Case("iceberg", "tables in bulk", "GET .*/tables/", _ICEBERG_TABLE, many("n", count=3)),
-    Case(
-        "iceberg",
-        "a declared table",
-        "POST .*/tables/",
-        _ICEBERG_TABLE,
-        asks("declare_table", "n", "t0", location=PLACE),
-    ),
-    Case(
-        "iceberg",
+    _iceberg("a table", "GET .*/tables/", _ICEBERG_TABLE, asks("describe_table", "n", "t0")),
+    _iceberg("tables in bulk", "GET .*/tables/", _ICEBERG_TABLE, many("n", count=3)),
+    _iceberg("a declared table", "POST .*/tables/", _ICEBERG_TABLE, asks("declare_table", "n", "t0", location=PLACE)),
+    _iceberg(
         "versions",
         "GET .*/tables/",
         _ICEBERG_MANAGED,
         asks("list_table_versions", "n", "t0"),
         ends=InvalidTableStateError,
     ),
-    Case(
-        "iceberg",
+    _iceberg(
         "a version",
         "GET .*/tables/",
         _ICEBERG_MANAGED,
@@ -148,53 +130,31 @@ _POLARIS_AZURE = {
 }
 
 POLARIS: Sequence[Case] = (
-    Case(
-        "polaris",
+    _polaris(
         "token",
         "/oauth/tokens",
         TOKEN,
         asks("list_tables", "c", "n"),
         {"/generic-tables": _NAMES},
-        {"credential": f"id:{SECRET}"},
+        _CREDENTIAL,
         NO_TOKEN,
         anew=True,
         secret=(),
     ),
-    Case(
-        "polaris",
-        "catalogs",
-        "/management/",
-        {"catalogs": [{"name": "c"}]},
-        asks("list_namespaces"),
-        properties={"catalogs": "*"},
+    _polaris(
+        "catalogs", "/management/", {"catalogs": [{"name": "c"}]}, asks("list_namespaces"), properties={"catalogs": "*"}
     ),
-    Case(
-        "polaris",
+    _polaris(
         "namespaces",
         "GET .*/namespaces",
         {"namespaces": [["a", "b"]], "next-page-token": None},
         asks("list_namespaces", "c", "a"),
     ),
-    Case(
-        "polaris", "all namespaces", "GET .*/namespaces", _NAMESPACES, walks("iter_namespaces", "c"), ends=InternalError
-    ),
-    Case(
-        "polaris",
-        "a namespace",
-        "GET .*/namespaces/n",
-        {"namespace": ["n"], "properties": PROPERTIES},
-        asks("describe_namespace", "c", "n"),
-    ),
-    Case(
-        "polaris",
-        "a new namespace",
-        "POST",
-        {"namespace": ["n"], "properties": PROPERTIES},
-        asks("create_namespace", "c", "n"),
-    ),
-    Case("polaris", "tables", "/generic-tables$", _NAMES, asks("list_tables", "c", "n")),
-    Case(
-        "polaris",
+    _polaris("all namespaces", "GET .*/namespaces", _NAMESPACES, walks("iter_namespaces", "c"), ends=InternalError),
+    _polaris("a namespace", "GET .*/namespaces/n", _NAMESPACE, asks("describe_namespace", "c", "n")),
+    _polaris("a new namespace", "POST", _NAMESPACE, asks("create_namespace", "c", "n")),
+    _polaris("tables", "/generic-tables$", _NAMES, asks("list_tables", "c", "n")),
+    _polaris(
         "tables one by one",
         "/generic-tables/",
         _POLARIS_TABLE,
@@ -202,9 +162,8 @@ POLARIS: Sequence[Case] = (
         {"/generic-tables$": {"identifiers": [{"namespace": ["n"], "name": "t0"}]}},
         {"filter_tables": "true"},
     ),
-    Case("polaris", "a table", "/generic-tables/", _POLARIS_TABLE, asks("describe_table", "c", "n", "t0")),
-    Case(
-        "polaris",
+    _polaris("a table", "/generic-tables/", _POLARIS_TABLE, asks("describe_table", "c", "n", "t0")),
+    _polaris(
         "a table of S3",
         "/generic-tables/",
         _POLARIS_TABLE,
@@ -212,8 +171,7 @@ POLARIS: Sequence[Case] = (
         anew=True,
         secret=("storage-access-configs",),
     ),
-    Case(
-        "polaris",
+    _polaris(
         "a table of Azure",
         "/generic-tables/",
         _POLARIS_AZURE,
@@ -221,9 +179,8 @@ POLARIS: Sequence[Case] = (
         anew=True,
         secret=("storage-access-configs",),
     ),
-    Case("polaris", "a declared table", "POST", _POLARIS_TABLE, asks("declare_table", "c", "n", "t0", location=PLACE)),
-    Case(
-        "polaris",
+    _polaris("a declared table", "POST", _POLARIS_TABLE, asks("declare_table", "c", "n", "t0", location=PLACE)),
+    _polaris(
         "where tables go",
         "GET .*/namespaces/n$",
         {"properties": PROPERTIES},
@@ -270,34 +227,19 @@ _UNITY_KEYS = {
 _UNITY_SCHEMA = {"name": "n", "catalog_name": "c", "properties": PROPERTIES, "created_at": DATE}
 
 UNITY: Sequence[Case] = (
-    Case(
-        "unity",
+    _unity(
         "schemas",
         "GET .*/schemas",
         {"schemas": [_UNITY_SCHEMA], "next_page_token": ""},
         asks("list_namespaces", "c", limit=3),
     ),
-    Case("unity", "a schema", "GET .*/schemas/", _UNITY_SCHEMA, asks("describe_namespace", "c", "n")),
-    Case("unity", "a new schema", "POST", _UNITY_SCHEMA, asks("create_namespace", "c", "n")),
-    Case("unity", "tables", "GET .*/tables", _UNITY_TABLES, asks("list_tables", "c", "n")),
-    Case(
-        "unity",
-        "tables in bulk",
-        "GET .*/tables\\?",
-        _UNITY_TABLES,
-        many("c", "n", count=70),
-        {"/tables/": UNITY_TABLE},
-    ),
-    Case(
-        "unity",
-        "tables to drop",
-        "GET .*/tables\\?",
-        _UNITY_TABLES,
-        asks("drop_namespace", "c", "n", behavior="cascade"),
-    ),
-    Case("unity", "a table", "GET .*/tables/", UNITY_TABLE, asks("describe_table", "c", "n", "t0")),
-    Case(
-        "unity",
+    _unity("a schema", "GET .*/schemas/", _UNITY_SCHEMA, asks("describe_namespace", "c", "n")),
+    _unity("a new schema", "POST", _UNITY_SCHEMA, asks("create_namespace", "c", "n")),
+    _unity("tables", "GET .*/tables", _UNITY_TABLES, asks("list_tables", "c", "n")),
+    _unity("tables in bulk", "GET .*/tables\\?", _UNITY_TABLES, many("c", "n", count=70), {"/tables/": UNITY_TABLE}),
+    _unity("tables to drop", "GET .*/tables\\?", _UNITY_TABLES, asks("drop_namespace", "c", "n", behavior="cascade")),
+    _unity("a table", "GET .*/tables/", UNITY_TABLE, asks("describe_table", "c", "n", "t0")),
+    _unity(
         "credentials",
         "/temporary-table-credentials",
         _UNITY_KEYS,
@@ -306,9 +248,8 @@ UNITY: Sequence[Case] = (
         anew=True,
         secret=(),
     ),
-    Case("unity", "a declared table", "POST", UNITY_TABLE, asks("declare_table", "c", "n", "t0", location=PLACE)),
-    Case(
-        "unity",
+    _unity("a declared table", "POST", UNITY_TABLE, asks("declare_table", "c", "n", "t0", location=PLACE)),
+    _unity(
         "a table declared before",
         "GET .*/tables/",
         UNITY_TABLE,

@@ -116,8 +116,6 @@ def test_an_answer_of_thrift_is_understood_or_refused(client: Asking, case: Case
 
 
 def decode(client: Asking, answer: bytes, status: int = 200) -> object:
-    """Returns the outcome for users after a response."""
-
     async def ask() -> object:
         client.server.answer, client.server.status = answer, status
         async with client.namespace() as ns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from lance_namespace.errors import NamespaceNotEmptyError
 from tests.fakes.thrift_wire import BYTE, DOUBLE, I16, I64, REPLY, Message, Struct, Typed
 from tests.fuzz.answering import ODD_TEXTS, PLACE, Case, asks, many
 
+_glue, _hive = (partial(Case, impl) for impl in ("glue", "hive3"))
 _GLUE_TABLE = {
     "Name": "t0",
     "DatabaseName": "n",
@@ -35,10 +37,9 @@ _GLUE_MISSING = (400, {"__type": "EntityNotFoundException", "Message": "no"})
 FLAT = {"catalogs": "off"}
 
 GLUE: Sequence[Case] = (
-    Case("glue", "databases", "^GetDatabases$", _GLUE_DATABASES, asks("list_namespaces"), GLUE_EMPTY),
-    Case("glue", "catalogs", "^GetCatalogs$", _GLUE_CATALOGS, asks("list_namespaces"), GLUE_EMPTY),
-    Case(
-        "glue",
+    _glue("databases", "^GetDatabases$", _GLUE_DATABASES, asks("list_namespaces"), GLUE_EMPTY),
+    _glue("catalogs", "^GetCatalogs$", _GLUE_CATALOGS, asks("list_namespaces"), GLUE_EMPTY),
+    _glue(
         "catalogs above",
         "^GetCatalogs$",
         _GLUE_CATALOGS,
@@ -46,16 +47,10 @@ GLUE: Sequence[Case] = (
         {"^GetTables$": _GLUE_TABLES},
         anew=True,
     ),
-    Case(
-        "glue",
-        "a database",
-        "^GetDatabase$",
-        {"Database": _GLUE_DATABASE},
-        asks("describe_namespace", "n"),
-        properties=FLAT,
+    _glue(
+        "a database", "^GetDatabase$", {"Database": _GLUE_DATABASE}, asks("describe_namespace", "n"), properties=FLAT
     ),
-    Case(
-        "glue",
+    _glue(
         "a catalog",
         "^GetCatalog$",
         {"Catalog": _GLUE_CATALOG},
@@ -63,9 +58,8 @@ GLUE: Sequence[Case] = (
         {"^GetCatalogs$": _GLUE_CATALOGS, "^GetDatabase$": _GLUE_MISSING},
         anew=True,
     ),
-    Case("glue", "tables", "^GetTables$", _GLUE_TABLES, asks("list_tables", "n"), GLUE_EMPTY, FLAT),
-    Case(
-        "glue",
+    _glue("tables", "^GetTables$", _GLUE_TABLES, asks("list_tables", "n"), GLUE_EMPTY, FLAT),
+    _glue(
         "tables in bulk",
         "^GetTables$",
         _GLUE_TABLES,
@@ -74,8 +68,7 @@ GLUE: Sequence[Case] = (
         FLAT,
         anew=True,
     ),
-    Case(
-        "glue",
+    _glue(
         "tables to drop",
         "^GetTables$",
         _GLUE_TABLES,
@@ -84,16 +77,8 @@ GLUE: Sequence[Case] = (
         FLAT,
         ends=NamespaceNotEmptyError,
     ),
-    Case("glue", "a table", "^GetTable$", {"Table": _GLUE_TABLE}, asks("describe_table", "n", "t0"), GLUE_EMPTY, FLAT),
-    Case(
-        "glue",
-        "where tables go",
-        "^GetDatabase$",
-        {"Database": _GLUE_DATABASE},
-        asks("declare_table", "n", "t0"),
-        {},
-        FLAT,
-    ),
+    _glue("a table", "^GetTable$", {"Table": _GLUE_TABLE}, asks("describe_table", "n", "t0"), GLUE_EMPTY, FLAT),
+    _glue("where tables go", "^GetDatabase$", {"Database": _GLUE_DATABASE}, asks("declare_table", "n", "t0"), {}, FLAT),
 )
 
 _HEAD = len(Message(REPLY, "", 0).encoded()) - 1
@@ -111,44 +96,20 @@ _ALL = {
 }
 
 HIVE: Sequence[Case] = (
-    Case("hive3", "catalogs", "get_catalogs", Struct({0: Struct({1: ["c", "d"]})}), asks("list_namespaces")),
-    Case("hive3", "a catalog", "get_catalog$", _CATALOG, asks("describe_namespace", "c")),
-    Case("hive3", "databases", "get_databases", Struct({0: ["n", "m"]}), asks("list_namespaces", "c"), _ALL),
-    Case("hive3", "a database", "get_database$", _DATABASE, asks("describe_namespace", "c", "n")),
-    Case("hive3", "a new database", "create_database", Struct(), asks("create_namespace", "c", "n"), _ALL),
-    Case("hive3", "names of tables", "by_filter", _NAMES, asks("list_tables", "c", "n"), _ALL),
-    Case("hive3", "a table", "get_table_req", _WHOLE, asks("describe_table", "c", "n", "t0"), _ALL),
-    Case(
-        "hive3",
-        "tables in bulk",
-        "objects_by_name",
-        _TABLES,
-        many("c", "n", count=3),
-        {**_ALL, "get_table_req": _WHOLE},
+    _hive("catalogs", "get_catalogs", Struct({0: Struct({1: ["c", "d"]})}), asks("list_namespaces")),
+    _hive("a catalog", "get_catalog$", _CATALOG, asks("describe_namespace", "c")),
+    _hive("databases", "get_databases", Struct({0: ["n", "m"]}), asks("list_namespaces", "c"), _ALL),
+    _hive("a database", "get_database$", _DATABASE, asks("describe_namespace", "c", "n")),
+    _hive("a new database", "create_database", Struct(), asks("create_namespace", "c", "n"), _ALL),
+    _hive("names of tables", "by_filter", _NAMES, asks("list_tables", "c", "n"), _ALL),
+    _hive("a table", "get_table_req", _WHOLE, asks("describe_table", "c", "n", "t0"), _ALL),
+    _hive("tables in bulk", "objects_by_name", _TABLES, many("c", "n", count=3), {**_ALL, "get_table_req": _WHOLE}),
+    _hive(
+        "a declared table", "create_table", Struct(), asks("declare_table", "c", "n", "t0", location="s3://l/t0"), _ALL
     ),
-    Case(
-        "hive3",
-        "a declared table",
-        "create_table",
-        Struct(),
-        asks("declare_table", "c", "n", "t0", location="s3://l/t0"),
-        _ALL,
-    ),
-    Case(
-        "hive3",
-        "a renamed table",
-        "get_table_req",
-        _WHOLE,
-        asks("rename_table", "c", "n", "t0", new_table_name="u"),
-        _ALL,
-    ),
-    Case(
-        "hive3",
-        "a dropped table",
-        "drop_table",
-        Struct(),
-        asks("deregister_table", "c", "n", "t0"),
-        {"get_table_req": _WHOLE},
+    _hive("a renamed table", "get_table_req", _WHOLE, asks("rename_table", "c", "n", "t0", new_table_name="u"), _ALL),
+    _hive(
+        "a dropped table", "drop_table", Struct(), asks("deregister_table", "c", "n", "t0"), {"get_table_req": _WHOLE}
     ),
 )
 

@@ -88,7 +88,6 @@ class JavaServer:
         self.start()
 
     def log_tail(self) -> str:
-        """Returns the last lines of the server's output."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 

@@ -51,7 +51,6 @@ class Run:
 
     @property
     def lines(self) -> Sequence[str]:
-        """The lines of the standard output."""
         return self.out.splitlines()
 
 

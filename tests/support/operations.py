@@ -67,7 +67,6 @@ def table() -> str:
 
 
 def written() -> str:
-    """Returns the page with the table in it."""
     return _BLOCK.sub(lambda match: f"{match[1]}{table()}{match[2]}", Page(PAGE).text)
 
 

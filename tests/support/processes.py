@@ -126,7 +126,6 @@ class CommandProcess:
         os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Sends SIGTERM."""
         self._process.terminate()
 
     def communicate(self) -> tuple[str, str]:

@@ -164,6 +164,7 @@ _S3_KEYS = {
     "s3.session-token-expires-at-ms": "1795224088134",
     "client.region": "eu-central-1",
 }
+_VENDS = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
 _UNITY_KEYS = {"access_key_id": "id", "secret_access_key": "secret", "session_token": "token"}
 
 
@@ -188,30 +189,6 @@ def _glue() -> Iterator[str]:
 
 
 @contextmanager
-def _hive() -> Iterator[str]:
-    with FakeHive(schemes={"s3"}) as server:
-        yield server.uri
-
-
-@contextmanager
-def _iceberg() -> Iterator[str]:
-    with FakeIceberg(vends=[{"prefix": "s3://bucket", "config": _S3_KEYS}]) as server:
-        yield server.endpoint
-
-
-@contextmanager
-def _with_token() -> Iterator[str]:
-    with FakeIceberg(token="a-token") as server:
-        yield server.endpoint
-
-
-@contextmanager
-def _lakekeeper() -> Iterator[str]:
-    with FakeLakekeeper(vends=[{"prefix": "s3://bucket", "config": _S3_KEYS}]) as server:
-        yield server.endpoint
-
-
-@contextmanager
 def _moto() -> Iterator[str]:
     """Provides all services of moto on one port."""
     with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
@@ -220,37 +197,28 @@ def _moto() -> Iterator[str]:
 
 @contextmanager
 def _polaris() -> Iterator[str]:
-    vends = [{"prefix": "s3://bucket", "config": _S3_KEYS}]
-    with FakePolaris(credential=("my-client", "my-secret"), base="s3://bucket", vends=vends) as server:
+    with FakePolaris(credential=("my-client", "my-secret"), base="s3://bucket", vends=_VENDS) as server:
         server.add_catalog("lake")
         yield server.endpoint
 
 
-@contextmanager
-def _unity() -> Iterator[str]:
-    keys = {"aws_temp_credentials": _UNITY_KEYS, "expiration_time": 1795224088134}
-    with FakeUnity(catalog="main", credentials=keys) as server:
-        yield server.endpoint
+def _of(make: Callable[[], Any], address: str = "endpoint") -> Callable[[], AbstractContextManager[str]]:
+    """Returns a function that starts a fake, and provides one of its addresses."""
 
+    @contextmanager
+    def start() -> Iterator[str]:
+        with make() as server:
+            yield getattr(server, address)
 
-@contextmanager
-def _rest() -> Iterator[str]:
-    with FakeRest(credentials=_LANCE_KEYS) as server:
-        yield server.url
+    return start
 
 
 def _fake(impl: str) -> Callable[[], AbstractContextManager[str]]:
     """Returns a function that starts the HTTP fake of a backend without arguments."""
 
-    @contextmanager
-    def start() -> Iterator[str]:
-        module = import_module(f"tests.fakes.{impl}")
-        fakes = [it for it in vars(module).values() if isinstance(it, type) and it.__module__ == module.__name__]
-        fake: Callable[[], FakeServer] = next(it for it in fakes if issubclass(it, FakeServer))
-        with fake() as server:
-            yield server.url
-
-    return start
+    module = import_module(f"tests.fakes.{impl}")
+    fakes = [it for it in vars(module).values() if isinstance(it, type) and it.__module__ == module.__name__]
+    return _of(next(it for it in fakes if issubclass(it, FakeServer)), "url")
 
 
 _LANCE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "hush", "expires_at_millis": "1795224088134"}
@@ -259,12 +227,14 @@ _SERVERS: Mapping[str, Callable[[], AbstractContextManager[str]]] = {
     # The address in the example of a backend is replaced by that of its fake. The fakes below need arguments.
     **{it.example["endpoint"]: _fake(impl) for impl, it in registry.BACKENDS.items() if "endpoint" in it.example},
     _GLUE: _glue,
-    "thrift://metastore.example.com:9083": _hive,
+    "thrift://metastore.example.com:9083": _of(lambda: FakeHive(schemes={"s3"}), "uri"),
     "http://127.0.0.1:5055": _moto,
-    "https://catalog.example.com": _iceberg,
-    "https://secured.example.com": _with_token,
-    "https://lakekeeper.example.com": _lakekeeper,
+    "https://catalog.example.com": _of(lambda: FakeIceberg(vends=_VENDS)),
+    "https://secured.example.com": _of(lambda: FakeIceberg(token="a-token")),
+    "https://lakekeeper.example.com": _of(lambda: FakeLakekeeper(vends=_VENDS)),
     "https://polaris.example.com": _polaris,
-    "https://unity.example.com": _unity,
-    "https://lance.example.com": _rest,
+    "https://unity.example.com": _of(
+        lambda: FakeUnity(credentials={"aws_temp_credentials": _UNITY_KEYS, "expiration_time": 1795224088134})
+    ),
+    "https://lance.example.com": _of(lambda: FakeRest(credentials=_LANCE_KEYS), "url"),
 }

@@ -110,7 +110,6 @@ class Selection:
 
     @cached_property
     def paths(self) -> Set[Path]:
-        """The files and folders with tests."""
         own = {path for room in self.rooms for path in _tests_of(room)}
         contract = {ROOT / "tests" / "contract"} if self.sites else set()
         pages = {ROOT / "tests" / "documentation" / "test_docs.py"} if self.pages else set()
@@ -129,7 +128,6 @@ class Selection:
         }
 
     def has(self, path: Path) -> bool:
-        """Returns whether a file of tests is selected."""
         return any(path.is_relative_to(it) for it in self.paths)
 
 

@@ -40,7 +40,6 @@ def stop_spark(*, unless: str | None = None) -> None:
 
 @pytest.fixture(scope="session")
 def stopping() -> Iterator[None]:
-    """Stops Spark after the last test of a process."""
     yield
     stop_spark()
 

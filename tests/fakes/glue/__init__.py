@@ -92,17 +92,14 @@ class FakeGlue:
 
     @property
     def calls(self) -> Log[str]:
-        """The operations in the order of their calls."""
         return Log(self._ask("operations"), self.clear)
 
     @property
     def requests(self) -> Log[GlueCall]:
-        """The calls with parameters, signers and headers."""
         return Log(self._ask("received"), self.clear)
 
     @property
     def connections(self) -> int:
-        """The number of connections that were opened."""
         return int(self._ask("measure", "connections"))
 
     @property
@@ -112,7 +109,6 @@ class FakeGlue:
 
     @property
     def cpu_seconds(self) -> float:
-        """The CPU time of its process so far."""
         return float(self._ask("measure", "cpu_seconds"))
 
     @property
@@ -130,7 +126,6 @@ class FakeGlue:
         self._ask("start")
 
     def clear(self) -> None:
-        """Clears the recorded calls and all counts."""
         self._ask("clear")
 
     def heal(self) -> None:
@@ -355,7 +350,6 @@ class Log(list[T]):
         self._forget = forget
 
     def clear(self) -> None:
-        """Clears the records and counts of the server."""
         super().clear()
         self._forget()
 
@@ -369,7 +363,6 @@ class Held:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls."""
         return int(self._control.ask("held_back", self._number))
 
     def wait_for(self, count: int = 1, within: float = 10.0) -> None:
@@ -381,7 +374,6 @@ class Held:
             time.sleep(0.002)
 
     async def reached(self, count: int = 1) -> None:
-        """Like `wait_for`, in a coroutine."""
         await asyncio.to_thread(self.wait_for, count)
 
     def release(self) -> None:

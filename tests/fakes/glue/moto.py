@@ -47,7 +47,6 @@ class StockMoto:
         self._application = DomainDispatcherApplication(create_backend_app)
 
     def answer(self, request: Received) -> Answer:
-        """Performs the request, and returns the response."""
         response: dict[str, Any] = {}
 
         def start(status: str, headers: list[tuple[str, str]], _: object = None) -> None:

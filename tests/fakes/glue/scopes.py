@@ -20,7 +20,6 @@ def refused(code: str, message: str) -> JsonRESTError:
 
 
 def invalid(message: str) -> JsonRESTError:
-    """Returns the error for invalid input."""
     return refused("InvalidInputException", message)
 
 
@@ -81,7 +80,6 @@ class CatalogScope(GlueBackend):
         return scope
 
     def descendants(self) -> Iterator[CatalogScope]:
-        """Yields all catalogs below this one."""
         for child in self.children.values():
             yield child
             yield from child.descendants()
@@ -97,7 +95,6 @@ class CatalogScope(GlueBackend):
         return child
 
     def replace_input(self, catalog_input: Mapping[str, Any]) -> None:
-        """Changes the properties of the catalog."""
         self._input = dict(catalog_input)
         self._updated = utcnow()
 

@@ -79,7 +79,6 @@ class GlueServer(FakeServer):
         return [operation_of(request) for request in self.requests]
 
     def received(self) -> list[GlueCall]:
-        """Returns the calls in their order."""
         return [call_of(request) for request in self.requests]
 
     def measure(self, what: str) -> float:
@@ -113,20 +112,16 @@ class GlueServer(FakeServer):
             moto.quirks = replace(moto.quirks, **changes)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answers with an error of AWS instead of performing the operation."""
         with self._lock:
             self._refusals.append(refusal)
 
     def break_off(self, occasion: Occasion, when: When) -> None:
-        """Resets the connection before or after the operation."""
         self._add(OperationFault(occasion, when, None))
 
     def answer_html(self, occasion: Occasion, status: int) -> None:
-        """Answers with an HTML page instead of performing the operation."""
         self._add(OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
 
     def slow_down(self, occasion: Occasion, seconds: float) -> None:
-        """Delays calls before they are performed."""
         with self._lock:
             self._delays.append(OperationDelay(occasion, seconds))
 
@@ -139,11 +134,9 @@ class GlueServer(FakeServer):
             return len(self._held) - 1
 
     def held_back(self, number: int) -> int:
-        """Returns the number of calls that wait at a hold."""
         return self._held[number].waiting
 
     def let_go(self, number: int) -> None:
-        """Ends a hold."""
         hold = self._held[number]
         with self._lock:
             if hold in self._holds:
@@ -151,7 +144,6 @@ class GlueServer(FakeServer):
         hold.release()
 
     def issued(self) -> Sequence[str]:
-        """Returns the access key ids from AssumeRole, oldest first."""
         with self._lock:
             return self._sessions.issued
 
@@ -161,7 +153,6 @@ class GlueServer(FakeServer):
             self._sessions.expire(access_key_id)
 
     def add_catalog(self, path: str, catalog_input: Mapping[str, Any]) -> str:
-        """Adds a catalog, with its missing parents; returns its id."""
         with self._lock:
             scope, names = self._root(path)
             for name in names[:-1]:
@@ -325,11 +316,9 @@ class Sessions:
                     self._roles.setdefault(role.access_key_id, role)
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes these credentials invalid, or all so far."""
         self._expired.update(self._roles if access_key_id is None else [access_key_id])
 
     def clear(self) -> None:
-        """Forgets all credentials."""
         self._roles.clear()
         self._expired.clear()
 

@@ -61,7 +61,6 @@ class FakeHive(ThriftServer):
         self._stack.close()
 
     def add_catalog(self, name: str, *, location: str | None = None) -> None:
-        """Adds a catalog with its database `default`."""
         with self._lock:
             self._catalog.plant_catalog(name, location or f"file:{self.warehouse}/{name.lower()}")
 
@@ -109,10 +108,6 @@ class FakeHive(ThriftServer):
             result = self._greet(call, first) if call.method == "set_ugi" else self._result(call)
         except objects.Thrown as e:
             return self.thrown(reply, e.name, str(e))
-        except objects.Malformed as e:
-            return application_exception(reply, objects.APPLICATION_TYPES["protocol"], str(e))
-        except objects.Abandoned:
-            raise HangUp from None
         except objects.Unforeseen:
             if not self._modern:
                 raise HangUp from None
@@ -137,28 +132,26 @@ class FakeHive(ThriftServer):
 
     def _result(self, call: Call) -> Any:
         catalogs, tables, arguments = self._catalog, self._tables, call.arguments
-        request = arguments.get(1)
+        request: Any = arguments.get(1)
         match call.method:
             case "getStatus":
                 return 2  # alive
             case "get_catalogs":
                 return Struct({1: Typed(STRING, sorted(catalogs.catalogs))})
             case "get_catalog":
-                return Struct({1: catalogs.catalog((request or {}).get(1)).struct(modern=self._modern)})
+                return Struct({1: catalogs.catalog(request[1]).struct(modern=self._modern)})
             case "create_catalog":
-                return catalogs.create_catalog((request or {}).get(1) or Struct())
+                return catalogs.create_catalog(request[1])
             case "alter_catalog":
-                return catalogs.alter_catalog((request or {}).get(1), (request or {}).get(2))
+                return catalogs.alter_catalog(request[1], request[2])
             case "drop_catalog":
-                return catalogs.drop_catalog((request or {}).get(1) or "")
+                return catalogs.drop_catalog(request[1])
             case "create_database":
-                return catalogs.create_database(request or Struct())
+                return catalogs.create_database(request)
             case "get_database":
                 return self._database(request)
             case "get_databases":
                 return Typed(STRING, catalogs.databases(request))
-            case "alter_database":
-                return catalogs.alter_database(request, arguments.get(2))
             case "drop_database":
                 delete_data, cascade = bool(arguments.get(2)), bool(arguments.get(3))
                 return catalogs.drop_database(request, delete_data=delete_data, cascade=cascade)
@@ -173,14 +166,14 @@ class FakeHive(ThriftServer):
             case "get_table_objects_by_name_req":
                 return Struct({1: Typed(STRUCT, tables.get_many(request))})
             case "get_table_names_by_filter":
-                return Typed(STRING, tables.filtered(request, arguments.get(2), arguments.get(3, 0)))
+                return Typed(STRING, tables.filtered(request, arguments[2], arguments.get(3, 0)))
             case "alter_table" | "alter_table_with_environment_context":
                 context = (arguments.get(4) or Struct()).get(1) or {}
-                return tables.alter(request, arguments.get(2), arguments.get(3), context)
+                return tables.alter(request, arguments[2], arguments[3], context)
             case "drop_table":
-                return tables.drop(request, arguments.get(2), delete_data=bool(arguments.get(3)))
+                return tables.drop(request, arguments[2], delete_data=bool(arguments.get(3)))
         raise NotImplementedError(call.method)
 
-    def _database(self, text: str | None) -> Struct:
+    def _database(self, text: str) -> Struct:
         catalog, name = objects.address(text)
         return self._catalog.database(catalog, name).struct(objects.folded(catalog), modern=self._modern)

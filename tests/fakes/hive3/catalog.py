@@ -11,7 +11,6 @@ from tests.fakes.hive3 import objects
 
 from ..thrift_wire import Struct
 
-_NULL_NAME = "Database name cannot be null."
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 # Since 4.0, all printable ASCII characters except the backslash.
 _MODERN_NAME = re.compile(r"[ -\[\]-~]+")
@@ -48,20 +47,14 @@ class HiveCatalog:
         parent.databases[new.name] = new
         return new
 
-    def catalog(self, name: str | None) -> objects.Catalog:
-        if name is None:
-            raise objects.Unforeseen
+    def catalog(self, name: str) -> objects.Catalog:
         result = self.catalogs.get(objects.folded(name))
         if result is None:
             raise objects.Thrown(objects.NO_SUCH_OBJECT, f"No catalog {name}")
         return result
 
     def create_catalog(self, request: Struct) -> None:
-        name, location = request.get(1), request.get(3)
-        if location is None:
-            raise objects.Thrown(objects.INVALID_OBJECT, "You must specify a path for the catalog")
-        if name is None or not location:
-            raise objects.Unforeseen
+        name, location = request[1], request[3]
         if not _PLAIN_NAME.fullmatch(name):
             raise objects.Thrown(objects.INVALID_OBJECT, f"{name} is not a valid catalog name")
         if objects.folded(name) in self.catalogs:
@@ -70,9 +63,7 @@ class HiveCatalog:
         self._make_directory(location)
         self.plant_catalog(name, location, request.get(2)).databases[objects.DEFAULT].owner = self._server_user
 
-    def alter_catalog(self, name: str | None, request: Struct | None) -> None:
-        if name is None or request is None:
-            raise objects.Unforeseen
+    def alter_catalog(self, name: str, request: Struct) -> None:
         if name != request.get(1):
             raise objects.Thrown(objects.INVALID_OPERATION, "You cannot change a catalog's name")
         result = self.catalog(name)
@@ -95,10 +86,8 @@ class HiveCatalog:
             self.places.delete(database.location)
         self.places.delete(self.places.normalised(result.location))
 
-    def database(self, catalog: str, name: str | None) -> objects.Database:
+    def database(self, catalog: str, name: str) -> objects.Database:
         """Returns a database by the parts of its address."""
-        if name is None:
-            raise objects.Thrown(objects.META, _NULL_NAME)
         result = self.find_database(catalog, name)
         if result is None:
             raise objects.Thrown(objects.NO_SUCH_OBJECT, self.words.no_database(catalog, name))
@@ -108,31 +97,21 @@ class HiveCatalog:
         parent = self.catalogs.get(objects.folded(catalog))
         return None if parent is None else parent.databases.get(objects.folded(name))
 
-    def databases(self, text: str | None) -> list[str]:
-        """Returns the names of a catalog's databases that match a pattern; none if the catalog does not exist."""
+    def databases(self, text: str) -> list[str]:
+        """Returns the names of a catalog's databases, if the pattern is `*`; none if the catalog does not exist."""
         catalog, pattern = objects.address(text)
-        if text is None:
-            raise objects.Thrown(
-                objects.META, 'java.lang.NullPointerException: Cannot invoke "String.trim()" because it is null'
-            )
-        everything = pattern is None or pattern == "*"
-        parent = self.catalogs.get(objects.folded(catalog) if everything else catalog)
-        names = sorted(parent.databases) if parent else []
-        if pattern is None or everything:
-            return names
-        parts = [part.strip().replace("*", ".*") for part in pattern.split("|")]
-        return [name for name in names if any(re.fullmatch(part, name, re.IGNORECASE) for part in parts)]
+        assert pattern == "*", text
+        parent = self.catalogs.get(objects.folded(catalog))
+        return sorted(parent.databases) if parent else []
 
-    def functions(self, text: str | None) -> list[str]:
+    def functions(self, text: str) -> list[str]:
         """Returns the names of a database's functions; none if the database does not exist."""
         catalog, name = objects.address(text)
-        result = self.find_database(catalog, name or "")
+        result = self.find_database(catalog, name)
         return sorted(result.functions) if result else []
 
     def create_database(self, request: Struct) -> None:
-        name, catalog = request.get(1), request.get(8) or objects.HIVE
-        if name is None:
-            raise objects.Thrown(objects.META, _NULL_NAME)
+        name, catalog = request[1], request.get(8) or objects.HIVE
         if not self.is_name(name):
             raise objects.Thrown(objects.INVALID_OBJECT, f"{name} is not a valid database name")
         parent = self.catalogs.get(objects.folded(catalog))
@@ -159,29 +138,8 @@ class HiveCatalog:
             request.get(7) or 1,
         )
 
-    def alter_database(self, text: str | None, request: Struct | None) -> None:
-        if text is None or request is None:
-            raise objects.Unforeseen
-        result = self.database(*objects.address(text))
-        location = self._other_location(request.get(3)) or result.location
-        parameters = request.get(4) or {}
-        if len(request.get(2) or "") > 4000:
-            catalog, name = objects.address(text)
-            message = self.words.no_database(catalog, name or "")
-            raise objects.Thrown(objects.NO_SUCH_OBJECT, f"{message}: Invalid state. Transaction has already started")
-        try:
-            self._check_parameters(parameters)
-        except objects.Thrown:
-            # The server's second attempt succeeds, but stores nothing.
-            return
-        result.description, result.location = request.get(2) or result.description, location
-        result.parameters, result.owner = dict(parameters), request.get(6)
-        result.owner_type = request.get(7) or result.owner_type
-
-    def drop_database(self, text: str | None, *, delete_data: bool, cascade: bool) -> None:
+    def drop_database(self, text: str, *, delete_data: bool, cascade: bool) -> None:
         catalog, name = objects.address(text)
-        if name is None:
-            raise objects.Thrown(objects.META, _NULL_NAME)
         result = self.find_database(catalog, name)
         if result is None and not self.modern:
             message = 'Cannot invoke "org.apache.hadoop.hive.metastore.api.Database.getName()" because "db" is null'
@@ -222,18 +180,6 @@ class HiveCatalog:
         except (objects.RelativePathError, objects.NoClassError):
             raise objects.Unforeseen from None
 
-    def _other_location(self, location: str | None) -> str | None:
-        if not location:
-            return None
-        try:
-            return self.places.normalised(location)
-        except objects.RelativePathError:
-            raise objects.Unforeseen from None
-        except objects.NoClassError:
-            if not self.modern:
-                raise objects.Unforeseen from None
-            return location
-
     def _check_lengths(self, name: str, limit: int, description: str | None, location: str) -> None:
         columns = (('"NAME"', name, limit), ('"DESC"', description or "", 4000), ("LOCATION_URI", location, 4000))
         for column, value, most in columns:
@@ -248,5 +194,4 @@ class HiveCatalog:
 
 
 def now() -> int:
-    """Returns the seconds since 1970."""
     return int(time.time())

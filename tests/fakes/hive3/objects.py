@@ -28,7 +28,6 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "create_database": (ALREADY_EXISTS, INVALID_OBJECT, META),
     "get_database": (NO_SUCH_OBJECT, META),
     "get_databases": (META,),
-    "alter_database": (META, NO_SUCH_OBJECT),
     "drop_database": (NO_SUCH_OBJECT, INVALID_OPERATION, META),
     "create_table": (ALREADY_EXISTS, INVALID_OBJECT, META, NO_SUCH_OBJECT),
     "get_all_tables": (META,),
@@ -42,7 +41,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 }
 """The known methods, with their declared exceptions, that of field 1 first."""
 
-APPLICATION_TYPES: Mapping[str, int] = {"unknown method": 1, "internal": 6, "protocol": 7}
+APPLICATION_TYPES: Mapping[str, int] = {"unknown method": 1, "internal": 6}
 """The types of `TApplicationException`, for calls that cannot be made at all."""
 
 
@@ -56,14 +55,6 @@ class Thrown(Exception):
 
 class Unforeseen(Exception):
     """An error that the metastore does not handle: 3.1 closes the connection, 4.0 returns an internal error."""
-
-
-class Abandoned(Exception):
-    """A request for which each version closes the connection."""
-
-
-class Malformed(Exception):
-    """A request without a field that it requires."""
 
 
 class Words:
@@ -94,16 +85,6 @@ class Words:
         cause = f"ERROR 22001: A truncation error was encountered trying to shrink VARCHAR '{value[:60]}&' "
         return self._caused("JDODataStoreException", text, f"{cause}to length {limit}.")
 
-    def not_compared(self, operator: str, key: str) -> str:
-        """Returns the message for a comparison in a filter where the database only supports matching."""
-        text = (
-            "Exception thrown when executing query : SELECT A0.TBL_NAME FROM TBLS A0 LEFT OUTER JOIN DBS B0 "
-            "ON A0.DB_ID = B0.DB_ID INNER JOIN TABLE_PARAMS C0 ON A0.TBL_ID = C0.TBL_ID "
-            f"WHERE C0.PARAM_KEY = '{key}' AND B0.\"NAME\" = ? AND B0.CTLG_NAME = ? AND C0.PARAM_VALUE {operator} ?"
-        )
-        cause = "ERROR 42818: Comparisons between 'CLOB (UCS_BASIC)' and 'CLOB (UCS_BASIC)' are not supported."
-        return self._caused("JDOException", text, cause)
-
     def _caused(self, kind: str, text: str, cause: str) -> str:
         return f"{kind}: {text}\nRoot cause: {cause}" if self._modern else text
 
@@ -124,17 +105,12 @@ class Table:
     storage: Struct  # Its storage descriptor as it was sent, including fields that the metastore ignores
     number: int = 0
 
-    @property
-    def columns(self) -> list[Struct]:
-        """Returns its columns, with names in lower case."""
-        return [Struct({**column, 1: column[1].lower()}) for column in self.storage[1]]
-
     def struct(self, catalog: str, database: str, *, modern: bool) -> Struct:
         descriptor = self.storage
         serde = descriptor.get(7) or {}
         storage = Struct(
             {
-                1: Typed(STRUCT, self.columns),
+                1: Typed(STRUCT, []),
                 2: self.location,
                 3: descriptor.get(3),
                 4: descriptor.get(4),
@@ -247,19 +223,11 @@ def folded(name: str) -> str:
     return name.strip().lower()
 
 
-def address(text: str | None) -> tuple[str, str | None]:
-    """Returns catalog and database of `@catalog#database`, or of a database of the catalog `hive`. The database is None
-    if it is missing, and empty if it is `!`."""
-    if text is None or not text.startswith("@"):
+def address(text: str) -> tuple[str, str]:
+    """Returns catalog and database of `@catalog#database`, or of a database of the catalog `hive`."""
+    if not text.startswith("@"):
         return HIVE, text
-    if text.endswith("#"):
-        return text[1:-1], None
-    if text.endswith("#!"):
-        return text[1:-2], ""
-    catalog, result, database = text[1:].partition("#")
-    if not result:
-        message = "is prepended with the catalog marker but does not appear to have a catalog name in it"
-        raise Thrown(META, f"{text} {message}")
+    catalog, _, database = text[1:].partition("#")
     return catalog, database
 
 
@@ -295,7 +263,6 @@ class Places:
             return location.rstrip("/")
 
     def below(self, location: str, name: str) -> str:
-        """Returns a location inside another one."""
         return f"{self.normalised(location).rstrip('/')}/{name}"
 
     def make(self, location: str) -> bool:
@@ -316,13 +283,11 @@ class Places:
         return True
 
     def delete(self, location: str) -> None:
-        """Deletes a directory with its content."""
         path = _local(location)
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
 
     def move(self, location: str, new: str) -> None:
-        """Renames a directory."""
         path, target = _local(location), _local(new)
         if path is not None and target is not None and path.exists():
             path.rename(target)

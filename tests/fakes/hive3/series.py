@@ -88,7 +88,6 @@ class RawHive:
         self.connected.sendall(thrift_wire.frame(data) if self._framed else data)
 
     def receive(self) -> thrift_wire.Message:
-        """Returns the next reply."""
         if not self._framed:
             return thrift_wire.receive_message(self.connected)
         (size,) = struct.unpack(">I", self.read(4))
@@ -124,7 +123,6 @@ class RawHive:
 
 
 def catalog(name: str | None, location: str | None = None, description: str | None = None) -> thrift_wire.Struct:
-    """Returns the request that creates a catalog."""
     return thrift_wire.Struct({1: thrift_wire.Struct({1: name, 2: description, 3: location})})
 
 
@@ -143,37 +141,23 @@ def database(
 
 def table(
     catalog: str | None,
-    database: str | None,
-    name: str | None,
+    database: str,
+    name: str,
     *,
     location: str | None = None,
     parameters: Mapping[str, str] = LANCE,
     type: str | None = "EXTERNAL_TABLE",
-    columns: Sequence[tuple[str, str]] | None = (),
-    serde: thrift_wire.Struct | None = None,
     storage: thrift_wire.Struct | None = None,
 ) -> thrift_wire.Struct:
     """Returns a table as it is sent; `storage` replaces the other arguments about its storage."""
-    described = None
-    if columns is not None:
-        described = thrift_wire.Typed(
-            thrift_wire.STRUCT, [thrift_wire.Struct({1: column, 2: kind}) for column, kind in columns]
-        )
-    usual = thrift_wire.Struct({1: described, 2: location, 7: thrift_wire.Struct() if serde is None else serde})
-    return thrift_wire.Struct(
-        {
-            1: name,
-            2: database,
-            7: usual if storage is None else storage,
-            8: thrift_wire.Typed(thrift_wire.STRUCT, []),
-            9: dict(parameters),
-            12: type,
-            17: catalog,
-        }
-    )
+    none = thrift_wire.Typed(thrift_wire.STRUCT, [])
+    usual = thrift_wire.Struct({1: none, 2: location, 7: thrift_wire.Struct()})
+    described = usual if storage is None else storage
+    fields = {1: name, 2: database, 7: described, 8: none, 9: dict(parameters), 12: type, 17: catalog}
+    return thrift_wire.Struct(fields)
 
 
-def named(catalog: str | None, database: str | None, name: str | Sequence[str] | None) -> thrift_wire.Struct:
+def named(catalog: str | None, database: str, name: str | Sequence[str]) -> thrift_wire.Struct:
     """Returns the request for a table, or for tables."""
     return thrift_wire.Struct({1: database, 2: name, 4: catalog})
 
@@ -205,12 +189,10 @@ class Series:
     def catalogs(self) -> None:
         self._ask("getStatus")
         self._ask("get_catalogs")
-        for name in ("HIVE", "nowhere", ""):
+        for name in ("HIVE", "nowhere"):
             self._ask("get_catalog", thrift_wire.Struct({1: name}))
-        self._ask("get_catalog", thrift_wire.Struct())
-        for catalog_name, place in (("c", None), ("c", ""), ("c-c", "c"), (None, "c"), ("Cat", "cat/")):
+        for catalog_name, place in (("c-c", "c"), ("Cat", "cat/"), ("CAT", "again")):
             self._ask("create_catalog", catalog(catalog_name, self._at(place), "Désc"))
-        self._ask("create_catalog", catalog("CAT", self._at("again")))
         for location in ("some/where", "s3://bucket/x", "s3a://bucket/x"):
             self._ask("create_catalog", catalog("c", location))
         self._ask("get_catalogs")
@@ -234,11 +216,9 @@ class Series:
     def databases(self) -> None:
         described = database("cat", "Db1", description="hello", parameters={"a": "1"}, owner=("me", 1))
         self._ask("create_database", described)
-        for text in ("@cat#db1", "@CAT#DB1", "@cat#default", "default", None):
+        for text in ("@cat#db1", "@CAT#DB1", "@cat#default", "default", "@cat#nope", "@nowhere#db1", "nope"):
             self._ask("get_database", text)
-        for text in ("@cat#nope", "@nowhere#db1", "nope", "@cat#", "@cat#!", "", "@cat#db1#x", "cat#db1"):
-            self._ask("get_database", text)
-        for catalog_name, name in (("cat", "DB1"), ("nowhere", "db1"), ("cat", None), ("cat", ""), ("cat", "dé")):
+        for catalog_name, name in (("cat", "DB1"), ("nowhere", "db1"), ("cat", "dé")):
             self._ask("create_database", database(catalog_name, name))
         self._ask("create_database", database(None, "inhive"))
         self._ask("get_database", "inhive")
@@ -255,19 +235,8 @@ class Series:
         self._ask("create_database", database("cat", "d" * 129), loosely=True)
         self._ask("create_database", database("cat", "edge", parameters={"k" * 180: "v" * 4000, "": "", "é": "ü"}))
         self._ask("get_database", "@cat#edge")
-        for pattern in ("@cat#*", "@cat#", "@cat#!", "@cat", "*", "@nowhere#*", "@CAT#DB1|edge", "@cat#db_*|*ault"):
+        for pattern in ("@cat#*", "*", "@nowhere#*"):
             self._ask("get_databases", pattern)
-        self._ask("alter_database", "@cat#db1", database("cat", "db1", parameters={"b": "2"}))
-        self._ask("get_database", "@cat#db1")
-        changed = database("cat", "db1", description="new", location=self._at("moved"), owner=("o", 2))
-        self._ask("alter_database", "@CAT#DB1", changed)
-        self._ask("get_database", "@cat#db1")
-        for text in ("@cat#nope", "@nowhere#nope"):
-            self._ask("alter_database", text, database("cat", "nope"))
-        for long in ({"k": "v" * 4001}, {"k" * 181: "v"}):
-            self._ask("alter_database", "@cat#db1", database("cat", "db1", parameters=long))
-            self._ask("get_database", "@cat#db1")
-        self._ask("alter_database", "@cat#db1", database("cat", "db1", location="rel/x"))
 
     def tables(self) -> None:
         self._ask("create_database", database("cat", "d"))
@@ -289,28 +258,19 @@ class Series:
             self._ask("get_table_req", named("cat", "d", name))
         self._ask("create_table", table("cat", "d", "view", parameters={"x": "y"}, type="VIRTUAL_VIEW"))
         self._ask("get_table_req", named("cat", "d", "view"))
-        self._ask("create_table", table("cat", "d", "columns", columns=[("Id", "bigint"), ("v", "array<float>")]))
-        self._ask("get_table_req", named("cat", "d", "columns"))
         self._ask("create_table", table(None, "default", "inhive", location=self._at("t/inhive")))
         self._ask("get_table_req", named(None, "default", "inhive"))
         for request in (
             *(named("cat", "d", "nope"), named("cat", "nope", "t1"), named("nowhere", "d", "t1")),
-            *(named(None, "@cat#d", "t1"), named(None, "d", "t1"), named("cat", "d", None), named("cat", None, "t1")),
+            named(None, "d", "t1"),
         ):
-            self._ask("get_table_req", request, loosely=request.get(2) is None)
+            self._ask("get_table_req", request)
         for refused in (
-            *(
-                table("cat", "d", "t1"),
-                table("cat", "nope", "t"),
-                table("nowhere", "d", "t"),
-                table(None, "@cat#d", "t"),
-            ),
-            *(table("cat", "d", ""), table("cat", "d", None), table("cat", "d", "é")),
-            *(table("cat", "d", "t", columns=None), table("cat", "d", "t", columns=[("a", "text")])),
+            *(table("cat", "d", "t1"), table("cat", "nope", "t"), table("nowhere", "d", "t")),
+            *(table("cat", "d", ""), table("cat", "d", "é")),
             table("cat", "d", "t", storage=thrift_wire.Struct({1: thrift_wire.Typed(thrift_wire.STRUCT, [])})),
         ):
             self._ask("create_table", refused)
-        self._ask("create_table", table("cat", "d", "t", columns=[("a", "int"), ("A", "int")]), loosely=True)
         self._ask("create_table", table("cat", "d", "n" * 257, location=self._at("t/n")), loosely=True)
         self._ask("create_table", table("cat", "d", "t", parameters={"k" * 257: "v"}))
         for location in ("a/b", "s3://a/b", "s3a://a/b", "gs://a/b", "abfss://a@b/c"):
@@ -330,23 +290,12 @@ class Series:
     def filters(self) -> None:
         for text in (
             LANCE_FILTER,
-            'hive_filter_field_params__table_type LIKE "lance"',
-            "hive_filter_field_params__table_type like 'l.*'",
-            f'{LANCE_FILTER} and hive_filter_field_params__EXTERNAL like "(?i)true"',
-            f'({LANCE_FILTER}) or hive_filter_field_params__EXTERNAL like "FALSE"',
             'hive_filter_field_params__table_type like "%"',
-            'hive_filter_field_params__table_type like "("',
             'hive_filter_field_params__TABLE_TYPE like "lance"',
             'hive_filter_field_params__table_type = "lance"',
-            'hive_filter_field_params__table_type <> "lance"',
-            'table_type like "lance"',
-            "",
-            None,
         ):
-            self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=bool(text and " " in text))
-        for text in ("nonsense", 'not hive_filter_field_params__a like "b"', 'hive_filter_field_params__a like "b'):
             self._ask("get_table_names_by_filter", "@cat#d", text, EVERY, loosely=True)
-        for text in ("@CAT#D", "@cat#nope", "@nowhere#d", "@cat#"):
+        for text in ("@CAT#D", "@cat#nope", "@nowhere#d"):
             self._ask("get_table_names_by_filter", text, LANCE_FILTER, EVERY)
         self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, 0))
         self._ask("get_table_names_by_filter", "@cat#d", LANCE_FILTER, thrift_wire.Typed(thrift_wire.I16, -5))
@@ -354,11 +303,8 @@ class Series:
     def bulk(self) -> None:
         for request in (
             *(named("cat", "d", ["t1", "T1", "nope", "kept", "t1", ""]), named("CAT", "D", ["VIEW"])),
-            *(named("cat", "nope", ["t1"]), named("nowhere", "d", ["t1"]), named(None, "@cat#d", ["t1"])),
-            *(
-                named("cat", "d", None),
-                thrift_wire.Struct({1: "d", 2: thrift_wire.Typed(thrift_wire.STRING, []), 4: "cat"}),
-            ),
+            *(named("cat", "nope", ["t1"]), named("nowhere", "d", ["t1"])),
+            thrift_wire.Struct({1: "d", 2: thrift_wire.Typed(thrift_wire.STRING, []), 4: "cat"}),
         ):
             self._ask("get_table_objects_by_name_req", request)
 
@@ -429,8 +375,8 @@ class Series:
         for text, name in (("@cat#d", "nope"), ("@cat#nope", "t1"), ("@nowhere#d", "t1")):
             yield text, name, thrift_wire.Struct({**good, 1: name, 17: None})
         for field, wrong in (
-            *((1, "kept"), (1, ""), (1, None), (2, None), (2, "nope"), (8, None), (17, "hive")),
-            *((7, thrift_wire.Struct({**good[7], 2: place})) for place in (None, "", "rel/x", "s3://b/x", "s3a://b/x")),
+            *((1, "kept"), (1, ""), (2, "nope"), (17, "hive")),
+            *((7, thrift_wire.Struct({**good[7], 2: place})) for place in ("rel/x", "s3://b/x", "s3a://b/x")),
             (7, thrift_wire.Struct({**good[7], 7: None})),
         ):
             yield "@cat#d", "renamed", thrift_wire.Struct({**good, field: wrong})

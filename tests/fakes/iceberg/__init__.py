@@ -115,16 +115,13 @@ class FakeIceberg(FakeServer):
 
     @property
     def dropped(self) -> list[Dropped]:
-        """The tables that clients dropped, oldest first."""
         return self._catalog.dropped
 
     def expire_tokens(self) -> None:
-        """Makes all tokens known so far invalid."""
         with self._lock:
             self.tokens.expire()
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
-        """Adds a namespace, with its missing parents."""
         with self._lock:
             self._catalog.plant_namespace(levels, properties or {})
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from tests.fakes.http import Refusal
 
-from .metadata import Json, Loaded, check_kinds, commit, lax
+from .metadata import Json, Loaded, commit, lax
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,6 @@ class IcebergCatalog:
             self._tables[key][name] = table
 
     def _committed(self, key: str, name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> Loaded:
-        check_kinds(requirements, updates)
         creates = any(requirement["type"] == "assert-create" for requirement in requirements)
         table = self.find(key, name) if creates else self.load(key, name)
         if creates and self.quirks.needs_uuid and all(u["action"] != "assign-uuid" for u in updates):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tests.fakes.http import JettyError, Refusal
+from tests.fakes.http import Refusal
 
 _LEEWAY_MILLIS = 60_000  # Maximum number of milliseconds by which a snapshot may be older than the table's last change
 Json = dict[str, Any]
@@ -48,18 +48,6 @@ def lax(
         if it["action"] not in ("set-location", "remove-snapshot-ref")
     ]
     return table, kept, applied
-
-
-def check_kinds(requirements: Sequence[Json], updates: Sequence[Json]) -> None:
-    """Raises an error for a requirement or update of unknown kind, which the server cannot parse."""
-    unsupported = "java.lang.UnsupportedOperationException"
-    for requirement in requirements:
-        if (kind := requirement["type"]) not in REQUIREMENTS:
-            what = f"Unrecognized update requirement. Cannot convert to json: {kind}"
-            raise JettyError(500, f"{unsupported}: {what}")
-    for update in updates:
-        if (kind := update["action"]) not in UPDATES:
-            raise JettyError(500, f"{unsupported}: Cannot convert metadata update action to json: {kind}")
 
 
 def creation(location: str, properties: Mapping[str, str], snapshots: int = 0, format_version: int = 2) -> list[Json]:

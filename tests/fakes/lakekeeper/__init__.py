@@ -87,7 +87,6 @@ class FakeLakekeeper(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The server's root."""
         return self.url
 
     @property
@@ -95,7 +94,6 @@ class FakeLakekeeper(FakeServer):
         return {"endpoint": self.endpoint, "warehouse": self._name}
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
-        """Adds a namespace, with its missing parents."""
         with self._lock:
             self.warehouse.plant_namespace(levels, properties or {})
 

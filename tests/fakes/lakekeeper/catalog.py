@@ -65,7 +65,6 @@ class LakekeeperWarehouse:
         return self.spaces[fold(levels)]
 
     def space(self, levels: Levels) -> Space:
-        """Returns a namespace, which must exist."""
         if (space := self.spaces.get(fold(levels))) is None:
             raise no_namespace(levels)
         return space
@@ -115,7 +114,6 @@ class LakekeeperWarehouse:
         del self.spaces[key]
 
     def table(self, levels: Levels, name: str) -> Json:
-        """Returns a table, which must exist."""
         space = self.space(levels)
         if fold_name(name) not in space.tables:
             raise no_table()
@@ -198,7 +196,6 @@ class NotEmpty(Refusal):
 
 
 def no_namespace(levels: Levels) -> Refusal:
-    """Returns the error for a missing namespace."""
     message = f"Namespace with name '{'.'.join(levels)}' does not exist in warehouse"
     return Refusal(404, "NoSuchNamespaceException", message)
 
@@ -238,7 +235,6 @@ class Unread(Exception):
         self.status = status
 
     def answer(self) -> Answer:
-        """Returns the response."""
         return Answer(self.status, str(self).encode(), {"Content-Type": "text/plain; charset=utf-8"})
 
 

@@ -75,7 +75,6 @@ class FakePolaris(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The server's root, before `/api`."""
         return self.url
 
     @property
@@ -97,12 +96,10 @@ class FakePolaris(FakeServer):
             return self.tokens.grant(principal or (self._credential or ("anyone", ""))[0])
 
     def expire_tokens(self) -> None:
-        """Makes all tokens known so far invalid."""
         with self._lock:
             self.tokens.forget()
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock for the tokens."""
         with self._lock:
             self.tokens.advance(seconds)
 
@@ -286,11 +283,9 @@ class PolarisTokens:
         self._good: dict[str, Grant] = {}
 
     def forget(self) -> None:
-        """Makes all tokens known so far invalid."""
         self._good.clear()
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock for the tokens."""
         self._skipped += seconds
 
     def principal(self, request: Received) -> str | None:

@@ -53,12 +53,10 @@ def no_table(levels: tuple[str, ...], name: str) -> Refusal:
 
 
 def refused(message: str) -> Refusal:
-    """Returns the error for an impossible request."""
     return Refusal(400, "IllegalArgumentException", message)
 
 
 def exists(message: str) -> Refusal:
-    """Returns the error for a name that is in use."""
     return Refusal(409, "AlreadyExistsException", message)
 
 
@@ -103,7 +101,6 @@ Json = dict[str, Any]
 
 
 def compact(value: Any) -> bytes:
-    """Returns JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -170,7 +167,6 @@ class PolarisCatalogs:
         return space
 
     def space(self, catalog: str, levels: Levels) -> Space:
-        """Returns the namespace, which must exist."""
         space = self.find(catalog, levels)
         if space is None:
             raise no_namespace(levels)
@@ -243,7 +239,6 @@ class PolarisCatalogs:
         return self.plant_table(space, name, {**body, "properties": properties})
 
     def plant_table(self, space: Space, name: str, fields: Json) -> bytes:
-        """Creates or replaces a generic table."""
         body = {
             "name": name,
             "format": fields["format"],

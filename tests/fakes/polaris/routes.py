@@ -123,7 +123,6 @@ class Call:
     stranger: str | None  # The principal, if it has no grants
 
     def body(self) -> Json:
-        """Returns the request's JSON object."""
         if not self.request.headers.get("Content-Type", "application/json").startswith("application/json"):
             raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
         if not self.request.body:

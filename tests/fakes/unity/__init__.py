@@ -74,7 +74,6 @@ class FakeUnity(FakeServer):
 
     @property
     def endpoint(self) -> str:
-        """The server's root, before the API's path."""
         return self.url
 
     @property
@@ -93,7 +92,6 @@ class FakeUnity(FakeServer):
             self._access.set(token, None)
 
     def expire_tokens(self) -> None:
-        """Makes all tokens known so far invalid."""
         with self._lock:
             self._access.expire()
 

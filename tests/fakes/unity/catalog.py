@@ -22,7 +22,6 @@ Key = tuple[int, bytes]
 
 
 def compact(value: Any) -> bytes:
-    """Returns JSON without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -108,7 +107,6 @@ class TableRow:
     _written: dict[tuple[bool, bool], bytes] = field(default_factory=dict)
 
     def change(self, **fields: Any) -> None:
-        """Replaces fields."""
         self.info.update(fields)
         self._written.clear()
 
@@ -123,26 +121,28 @@ class TableRow:
 
 
 @dataclass(slots=True)
-class SchemaRow:
-    """A schema in the form of responses, and its tables."""
+class AssetRow:
+    """A volume, a function or a model in the form of responses."""
 
     info: Json
-    tables: NamedObjects[TableRow]
-    assets: dict[str, NamedObjects[Any]]  # Volumes, functions and models by the paths of their listings
 
     def text(self) -> bytes:
         return compact(self.info)
 
 
 @dataclass(slots=True)
-class CatalogRow:
+class SchemaRow(AssetRow):
+    """A schema in the form of responses, and its tables."""
+
+    tables: NamedObjects[TableRow]
+    assets: dict[str, NamedObjects[Any]]  # Volumes, functions and models by the paths of their listings
+
+
+@dataclass(slots=True)
+class CatalogRow(AssetRow):
     """A catalog in the form of responses, and its schemas."""
 
-    info: Json
     schemas: NamedObjects[SchemaRow]
-
-    def text(self) -> bytes:
-        return compact(self.info)
 
 
 def catalog_info(name: str, properties: Json, comment: Any = None) -> Json:
@@ -200,16 +200,6 @@ def made() -> Json:
 
 KINDS = {"volumes": "Volume", "functions": "Function", "models": "Registered_model"}
 """The last segment of a listing's path, and the kind of the listed objects."""
-
-
-@dataclass(slots=True)
-class AssetRow:
-    """A volume, a function or a model in the form of responses."""
-
-    info: Json
-
-    def text(self) -> bytes:
-        return compact(self.info)
 
 
 def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> AssetRow:
@@ -283,7 +273,6 @@ class Access:
         self._users[token] = user
 
     def expire(self) -> None:
-        """Makes all tokens known so far invalid."""
         if self._users is not None:
             self._users.clear()
 

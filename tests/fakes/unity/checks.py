@@ -39,7 +39,6 @@ class UnityError(Exception):
         self.code = code
 
     def answer(self, dialect: Dialect) -> Answer:
-        """Returns the response."""
         status, code = self.status, self.code
         if dialect != "0.6" and code.endswith("_NOT_FOUND"):
             code = "NOT_FOUND"
@@ -65,7 +64,6 @@ class Unserved(Exception):
         self._description = description or HTTPStatus(status).phrase
 
     def answer(self) -> Answer:
-        """Returns the response as plain text."""
         end = "\n" if self.status in (404, 405) else ""
         return plain(f"Status: {self.status}\nDescription: {self._description}{end}", self.status)
 
@@ -102,12 +100,10 @@ def exists(kind: str, name: str) -> UnityError:
 
 
 def forbidden(message: str = "Access denied.") -> UnityError:
-    """Returns the error for a user without the right."""
     return UnityError(403, "PERMISSION_DENIED", message)
 
 
 def unauthenticated(message: str) -> UnityError:
-    """Returns the error for an unknown user."""
     return UnityError(401, "UNAUTHENTICATED", message)
 
 
@@ -147,7 +143,6 @@ def check_properties(properties: Mapping[str, str | None]) -> None:
 
 
 def needed(params: Mapping[str, str], name: str) -> str:
-    """Returns a parameter that is required."""
     if name not in params:
         raise invalid(f"Mandatory parameter/header is missing: {name}")
     return params[name]

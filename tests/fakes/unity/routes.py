@@ -41,7 +41,6 @@ class Call:
     user: User
 
     def body(self) -> Json:
-        """Returns the request's JSON object."""
         if not self.request.headers.get("Content-Type", "").startswith("application/json"):
             raise checks.invalid("No suitable request converter found: the body must be application/json")
         try:
@@ -185,21 +184,18 @@ class UnityRoutes:
         raise checks.Unserved(404)
 
     def catalog(self, name: str) -> CatalogRow:
-        """Returns the catalog, which must exist."""
         result = self.catalogs.find(name)
         if result is None:
             raise checks.missing("Catalog", name)
         return result
 
     def schema(self, catalog: str, name: str) -> SchemaRow:
-        """Returns the schema, which must exist."""
         result = self.catalog(catalog).schemas.find(name)
         if result is None:
             raise checks.missing("Schema", f"{catalog}.{name}")
         return result
 
     def table(self, schema: SchemaRow, name: str) -> TableRow:
-        """Returns the table, which must exist."""
         result = schema.tables.find(name)
         if result is None:
             raise checks.missing("Table", f"{schema.info['full_name']}.{name}")
@@ -218,7 +214,6 @@ class UnityRoutes:
         return json_answer(self.plant_catalog(name, properties, body.get("comment")).info)
 
     def plant_catalog(self, name: str, properties: Json, comment: str | None = None) -> CatalogRow:
-        """Adds a catalog without checks."""
         row = CatalogRow(catalog_info(name, properties, comment), self.catalogs.like("Schema"))
         self.catalogs.put(name, row)
         return row
@@ -259,7 +254,6 @@ class UnityRoutes:
     def plant_schema(
         self, owner: CatalogRow, name: str, properties: Json, comment: str | None = None, root: str | None = None
     ) -> SchemaRow:
-        """Adds a schema without checks."""
         info = schema_info(owner.info["name"], name, properties, comment, root or self._options.storage_root)
         assets = {path: self.catalogs.like(kind) for path, kind in KINDS.items()}
         row = SchemaRow(info, self.catalogs.like("Table"), assets)
@@ -330,10 +324,8 @@ class UnityRoutes:
     def _list_assets(self, call: Call, kind: str) -> Answer:
         catalog, schema = checks.needed(call.params, "catalog_name"), checks.needed(call.params, "schema_name")
 
-        def sees(name: str) -> bool:
-            return call.user.sees(f"{catalog}.{schema}.{name}")
-
-        return self._pages.answer(self.schema(catalog, schema).assets[kind], call.params, sees, AssetRow.text)
+        shelf, sees = self.schema(catalog, schema).assets[kind], call.user.sees
+        return self._pages.answer(shelf, call.params, lambda name: sees(f"{catalog}.{schema}.{name}"), AssetRow.text)
 
     def _create_table(self, call: Call) -> Answer:
         body = call.body()
@@ -386,7 +378,6 @@ class UnityRoutes:
     def plant_table(
         self, schema: SchemaRow, body: Json, location: str, properties: Json | None, columns: list[Json] | None
     ) -> TableRow:
-        """Adds a table without checks."""
         info = table_info(body, location, properties, columns)
         if self._options.extra_fields:
             mask = {"function_name": f"{schema.info['full_name']}.mask", "using_column_names": []}

@@ -34,6 +34,7 @@ from tests.fakes.clock import run
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
+from tests.fakes.server import ThreadedServer
 from tests.fakes.unity import FakeUnity
 from tests.support.budget import rounds, with_usual
 
@@ -55,8 +56,8 @@ class Place:
     impl: str
     properties: Mapping[str, str]
     locations: Mapping[TableId, str]
-    trouble: Callable[[int], None]
-    """Makes it fail a number of calls for a temporary reason."""
+    trouble: Callable[..., None]
+    """Makes it fail a number of calls, `times`, for a temporary reason."""
     heal: Callable[[], None]
 
     @property
@@ -81,6 +82,14 @@ class Attempt:
     """Turns of the loop, or items of an iterator, before the cancellation; the operation may have ended by then."""
 
 
+def slow_again(server: ThreadedServer[Any]) -> Callable[[], None]:
+    def heal() -> None:
+        server.heal()
+        server.delay(LATENCY)
+
+    return heal
+
+
 attempts = st.lists(
     st.builds(
         Attempt,
@@ -99,24 +108,15 @@ troubles = st.just(0) | st.integers(1, 6)
 def iceberg(_: Path) -> Iterator[Place]:
     with FakeIceberg() as server:
         result = {TableId([n, t]): server.add_table([n], t) for n in ("a", "b") for t in names()}
-
-        def heal() -> None:
-            server.heal()
-            server.delay(LATENCY)
-
-        yield Place("iceberg", {"endpoint": server.endpoint}, result, lambda n: server.fail(503, times=n), heal)
+        trouble = partial(server.fail, 503)
+        yield Place("iceberg", {"endpoint": server.endpoint}, result, trouble, slow_again(server))
 
 
 @contextmanager
 def unity(_: Path) -> Iterator[Place]:
     with FakeUnity(short_pages=True) as server:
         result = {TableId(["main", n, t]): server.add_table("main", n, t) for n in ("a", "b") for t in names()}
-
-        def heal() -> None:
-            server.heal()
-            server.delay(LATENCY)
-
-        yield Place("unity", server.properties, result, lambda n: server.cut(times=n), heal)
+        yield Place("unity", server.properties, result, server.cut, slow_again(server))
 
 
 @contextmanager
@@ -129,13 +129,8 @@ def hive(tmp: Path) -> Iterator[Place]:
                 location = f"file:///lake/{database}/{name}"
                 server.add_table("hive", database, name, location=location)
                 result[TableId(["hive", database, name])] = location
-
-        def heal() -> None:
-            server.heal()
-            server.delay(LATENCY)
-
         properties = {"uri": server.uri, "root": str(tmp / "root"), "client.pool-size": "3"}
-        yield Place("hive3", properties, result, lambda n: server.cut("^get_table", times=n), heal)
+        yield Place("hive3", properties, result, partial(server.cut, "^get_table"), slow_again(server))
 
 
 @contextmanager
@@ -145,16 +140,11 @@ def glue(home: Path) -> Iterator[Place]:
 
     with pytest.MonkeyPatch.context() as patch, FakeGlue() as server:
         forget_aws(patch, home)
-        result = {}
         for database in ("a", "b"):
             server.add_database("", database)
-            for name in names():
-                location = f"s3://lake/{database}/{name}"
-                server.add_table("", database, name, location=location)
-                result[TableId([database, name])] = location
-        yield Place(
-            "glue", server.properties, result, lambda n: server.fail("ThrottlingException", times=n), server.heal
-        )
+            server.add_tables("", database, names())
+        result = {TableId([n, t]): f"s3://bucket/{n}/{t}.lance" for n in ("a", "b") for t in names()}
+        yield Place("glue", server.properties, result, partial(server.fail, "ThrottlingException"), server.heal)
 
 
 PLACES = {"iceberg": iceberg, "unity": unity, "hive3": hive, "glue": glue}
@@ -350,7 +340,6 @@ def _items(ns: AsyncNamespace, place: Place, work: Work) -> AsyncGenerator[Any, 
 
 
 def _shared(parents: Sequence[NamespaceId]) -> NamespaceId:
-    """The namespace of all tables."""
     return parents[0].parent
 
 
@@ -390,7 +379,7 @@ async def _free(ns: AsyncNamespace) -> bool:
 @contextmanager
 def _troubled(place: Place, trouble: int) -> Iterator[None]:
     if trouble:
-        place.trouble(trouble)
+        place.trouble(times=trouble)
     try:
         yield
     finally:

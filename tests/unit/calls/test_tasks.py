@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from lance_namespace.errors import InternalError, ServiceUnavailableError, Table
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added, pause
+from tests.fakes.calls import settle
 from tests.fakes.clock import run
 
 
@@ -72,12 +72,6 @@ async def test_every_item_is_done_once_and_no_more_at_once_than_may_be(items: li
     assert work.most <= min(workers, len(items)) and work.inside == 0
 
 
-async def test_as_many_run_at_once_as_may_be() -> None:
-    work = Work()
-    await each(work, [50] * 40, max_in_flight=20)
-    assert work.most == 20
-
-
 async def test_items_are_taken_when_somebody_is_free_for_them() -> None:
     taken = 0
 
@@ -124,18 +118,6 @@ def test_a_worker_that_pauses_is_replaced() -> None:
     assert sorted(done[:8]) == [1, 2, 4, 5, 7, 8, 10, 11] and most <= 2 * 4
 
 
-def test_workers_that_all_pause_at_once_are_replaced() -> None:
-    begun: dict[int, float] = {}
-
-    async def work(item: int) -> None:
-        begun[item] = asyncio.get_running_loop().time()
-        await asyncio.sleep(1)
-        await pause(60)
-
-    run(each(work, range(8), max_in_flight=4))
-    assert max(begun.values()) - begun[0] == pytest.approx(1, abs=0.5)
-
-
 def test_no_more_workers_pause_than_may_work() -> None:
     paused, most = 0, 0
 
@@ -147,12 +129,6 @@ def test_no_more_workers_pause_than_may_work() -> None:
 
     run(each(work, range(50), max_in_flight=4))
     assert most == 8
-
-
-async def test_nothing_to_do_is_done() -> None:
-    work = Work()
-    await each(work, [], max_in_flight=3)
-    assert work.begun == []
 
 
 async def test_the_first_error_is_raised_itself_and_ends_the_rest() -> None:
@@ -186,14 +162,6 @@ async def test_of_several_errors_the_first_is_raised() -> None:
         await each(failing, range(3), max_in_flight=3)
 
 
-async def test_a_fault_of_whose_function_it_is_comes_as_it_is() -> None:
-    async def fault(item: int) -> None:
-        raise ZeroDivisionError(item)
-
-    with pytest.raises(ZeroDivisionError, match="0"):
-        await each(fault, range(3), max_in_flight=1)
-
-
 async def test_cancellation_passes_and_leaves_nothing_under_way() -> None:
     work = Work()
     task = asyncio.create_task(each(work, [10**6] * 10, max_in_flight=4))
@@ -204,13 +172,6 @@ async def test_cancellation_passes_and_leaves_nothing_under_way() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert work.inside == 0 and len(work.begun) == 4
-
-
-async def test_a_scope_around_it_can_give_it_up() -> None:
-    work = Work()
-    with anyio.move_on_after(0.001) as scope:
-        await each(work, [10**9] * 10, max_in_flight=4)
-    assert scope.cancelled_caught and work.inside == 0
 
 
 class Flight:
@@ -232,11 +193,6 @@ class Flight:
 
     def known(self) -> int | None:
         return self.kept
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def all_of(work: Flight, callers: int = 50) -> list[int | BaseException]:

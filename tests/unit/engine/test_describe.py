@@ -234,13 +234,16 @@ async def test_a_catalog_that_is_down_ends_the_plan(can: Capabilities, cls: type
     assert outcome(described) == dict.fromkeys(tables(*"abcdef"), cls) and len(backend.calls) == 1 + probes
 
 
-async def test_after_a_401_the_other_tables_are_not_requested() -> None:
+@pytest.mark.parametrize("vends", [False, True])
+async def test_after_a_401_the_other_tables_are_not_requested(vends: bool) -> None:
     ids = tables(*"abcdefgh")
-    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None), as_asked)
+    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None, vends=vends), as_asked)
     for id in ids[2:]:
         backend.faults["describe_table", id] = err.UnauthenticatedError("Unauthenticated: expired")
     settled: list[int] = []
-    described = await describe_tables(backend, ids, max_in_flight=1, progress=settled.append)
+    described = await describe_tables(
+        backend, ids, max_in_flight=1, progress=settled.append, locator=Locator(backend) if vends else None
+    )
     assert set(described.tables) == set(ids[:2]) and list(described.errors) == ids[2:]
     assert {type(e) for e in described.errors.values()} == {err.UnauthenticatedError} and sum(settled) == 8
     assert "another call was not authenticated" in str(described.errors[ids[-1]]) and len(backend.calls) == 3
@@ -253,14 +256,6 @@ async def test_tables_are_described_alone_if_their_catalog_vends_credentials(ven
     described = await describe_tables(backend, tables(*"abcd"), max_in_flight=2, locator=Locator(backend))
     assert described.tables == backend.tables
     assert [operation for operation, _ in backend.calls] == (["describe_table"] * 4 if vends else ["describe_tables"])
-
-
-async def test_a_401_ends_a_describe_with_credentials() -> None:
-    ids = tables(*"abcdefgh")
-    backend = planted(dict.fromkeys(ids, "lance"), Capabilities(0, None, vends=True), as_asked)
-    backend.faults["describe_table", ids[0]] = err.UnauthenticatedError("Unauthenticated: expired")
-    described = await describe_tables(backend, ids, max_in_flight=1, locator=Locator(backend))
-    assert outcome(described) == dict.fromkeys(ids, err.UnauthenticatedError) and len(backend.calls) == 1
 
 
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(0, None, describe_batch=2)])
@@ -320,16 +315,6 @@ async def test_limits_of_scans() -> None:
     assert Counter(operation for operation, _ in backend.calls)["scan_tables"] <= 6
 
 
-async def test_two_ids_are_not_worth_a_scan_and_three_are() -> None:
-    can = Capabilities(0, None, listing_has_locations=True)
-    backend = planted(dict.fromkeys(tables(*"abc"), "lance"), can, as_asked)
-    await describe_tables(backend, tables("a", "b"), max_in_flight=1)
-    assert [operation for operation, _ in backend.calls] == ["describe_table"] * 2
-    backend.calls.clear()
-    await describe_tables(backend, tables("a", "b", "c"), max_in_flight=1)
-    assert backend.calls == [("scan_tables", DB)]
-
-
 async def test_the_limit_of_concurrent_calls_is_used() -> None:
     backend = planted(dict.fromkeys(tables(*"abcdefgh"), "lance"), Capabilities(0, None), as_asked)
     await describe_tables(backend, tables(*"abcdefgh"), max_in_flight=5)
@@ -346,18 +331,6 @@ async def test_a_fault_of_ours_is_not_an_outcome() -> None:
     with pytest.raises(ExceptionGroup) as raised:
         await describe_tables(backend, tables(*"abc"), max_in_flight=2)
     assert raised.value.subgroup(ZeroDivisionError) is not None
-
-
-def test_errors_are_raised_on_request() -> None:
-    described = BulkResult({TableId(["t"]): Table(TableId(["t"]), "l")})
-    assert described.raise_for_errors() is described and len(described) == 1
-    first, second = err.TableNotFoundError("Table not found: a"), err.PermissionDeniedError("Permission denied: b")
-    with pytest.raises(err.TableNotFoundError) as raised:
-        BulkResult(errors={TableId(["a"]): first, TableId(["b"]): second}).raise_for_errors()
-    assert str(raised.value) == "Table not found: a; and 1 more errors among 2 tables"
-    assert raised.value.__cause__ is first and str(first) == "Table not found: a"
-    with pytest.raises(err.PermissionDeniedError):
-        BulkResult(errors={TableId(["b"]): second}).raise_for_errors()
 
 
 def test_groups_begin_small_and_are_read_as_they_are_wanted() -> None:

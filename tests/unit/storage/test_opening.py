@@ -126,16 +126,6 @@ async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
         assert "Credential=first/" in signed[0] and "Credential=second/" in signed[-1]
 
 
-async def test_iceberg_gives_out_credentials_for_data(s3: FakeS3) -> None:
-    with FakeIceberg(vends=vended(s3, LATER)) as server:
-        server.add_namespace(("a",))
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "root": "s3://lake", **QUICK}) as ns:
-            server.add_table(("a",), "t", location="s3://lake/t")
-            await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
-            assert (await ns.count_table_rows(CountTableRowsRequest(id=["a", "t"]))).count == 3
-            assert (await ns.open(["a", "t"])).to_table() == ROWS
-
-
 async def test_a_catalog_that_denies_credentials_is_called_without(s3: FakeS3) -> None:
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakePolaris(credential=None, refuses_delegation=True) as server:

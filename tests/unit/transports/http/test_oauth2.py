@@ -57,7 +57,6 @@ async def current(answers: list[Reply], **properties: str) -> tuple[str, Script]
 
 
 def forms(server: Script) -> list[dict[str, str]]:
-    """Returns the form of each request."""
     return [dict(parse_qsl(server.body(i).decode())) for i in range(len(server.requests))]
 
 

@@ -71,15 +71,6 @@ def test_containers_are_encoded_byte_by_byte() -> None:
     assert text_pairs(9, {"k": "v"}) == b"\x0d\x00\x09\x0b\x0b\x00\x00\x00\x01\x00\x00\x00\x01k\x00\x00\x00\x01v"
 
 
-def test_what_is_encoded_is_what_a_server_reads() -> None:
-    arguments = (
-        text(1, "db") + texts(2, ["x"]) + text_pairs(3, {"a": "b"}) + struct_field(4, short(1, 2)) + flag(5, True)
-    )
-    received = wire.decoded(call("get", 3, arguments))
-    assert (received.name, received.sequence) == ("get", 3)
-    assert received.body == {1: "db", 2: ["x"], 3: {"a": "b"}, 4: {1: 2}, 5: True}
-
-
 @pytest.mark.parametrize("size", range(1, len(TABLE) + 1))
 def test_a_struct_is_read_however_it_is_cut(size: int) -> None:
     assert read(WANTED, TABLE, size) == FOUND
@@ -88,13 +79,6 @@ def test_a_struct_is_read_however_it_is_cut(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
 def test_only_what_is_wanted_is_read(size: int) -> None:
     assert read({}, TABLE, size) == {} and read({7: {5: None}, 99: None}, TABLE, size) == {7: {5: True}}
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 4096])
-def test_lists_of_structs_and_of_texts_are_read(size: int) -> None:
-    tables = b"\x0f\x00\x01\x0c\x00\x00\x00\x03" + TABLE * 3 + b"\x0f\x00\x02\x0b\x00\x00\x00\x00\x00"
-    assert read({1: WANTED, 2: None}, tables, size) == {1: [FOUND] * 3, 2: []}
-    assert read({0: None}, texts(0, [f"t{i}" for i in range(50)]) + b"\x00", size) == {0: [f"t{i}" for i in range(50)]}
 
 
 _NUMBERS = st.one_of(
@@ -195,22 +179,6 @@ def test_a_long_text_that_nobody_wants_is_not_kept() -> None:
         tracemalloc.stop()
     assert peak < 100_000
     assert decoder.feed(b"\x0b\x00\x02\x00\x00\x00\x01z\x00") and decoder.fields == {2: "z"}
-
-
-def test_the_reply_to_the_call_is_taken() -> None:
-    reply = Reply("get", 7, {0: None})
-    assert reply.feed(HEAD + text(0, "x") + b"\x00")
-    assert reply.fields == {0: "x"} and not reply.is_refusal
-
-
-@pytest.mark.parametrize("size", [1, 4, 11, 100])
-def test_a_refusal_of_the_call_is_reported(size: int) -> None:
-    refusal = (
-        HEAD.replace(b"\x80\x01\x00\x02", b"\x80\x01\x00\x03") + text(1, "no such method") + number(2, 1) + b"\x00"
-    )
-    reply = Reply("get", 7, {0: None})
-    assert [reply.feed(chunk) for chunk in cut(refusal, size)][-1]
-    assert reply.is_refusal and reply.fields == {1: "no such method", 2: 1}
 
 
 @pytest.mark.parametrize("size", [1, 4, 15, 100])

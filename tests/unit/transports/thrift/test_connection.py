@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 from lance_namespace.errors import InvalidInputError, ServiceUnavailableError
@@ -52,24 +54,22 @@ async def test_the_connection_used_last_is_used_next(server: FakeHive) -> None:
         assert len({request.connection for request in server.requests}) == 1
 
 
-async def test_read_on_dead_connection_is_sent_again_on_new_one(server: FakeHive) -> None:
+@pytest.mark.parametrize(
+    ("is_fresh", "cut", "outcome"),
+    [(False, {"match": "'d1'"}, "stale"), (True, {"when": "middle", "ending": "reset"}, "disconnected")],
+)
+async def test_read_on_dead_connection_is_sent_again_on_new_one(
+    server: FakeHive, is_fresh: bool, cut: dict[str, Any], outcome: str
+) -> None:
     async with client(server.port, size=2) as hive:
-        await hive.ask("d0")
-        server.cut(when="before", match="'d1'")
+        if not is_fresh:
+            await hive.ask("d0")
+        server.cut(**cut)
         calls: list[Call] = []
         with hive.caller.observe(calls.append):
             assert await hive.ask("d1") == "d1"
-        assert [(call.attempt, call.outcome) for call in calls] == [(1, "stale"), (2, "ok")]
+        assert [(call.attempt, call.outcome) for call in calls] == [(1, outcome), (2, "ok")]
         assert server.connections == 2
-
-
-async def test_a_fresh_connection_that_dies_is_a_failed_attempt(server: FakeHive) -> None:
-    async with client(server.port) as hive:
-        server.cut(when="middle", ending="reset")
-        calls: list[Call] = []
-        with hive.caller.observe(calls.append):
-            assert await hive.ask("d1") == "d1"
-        assert [(call.attempt, call.outcome) for call in calls] == [(1, "disconnected"), (2, "ok")]
 
 
 async def test_all_that_is_kept_goes_with_the_first_that_dies(server: FakeHive) -> None:
@@ -92,31 +92,6 @@ async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
         # The call was not sent on the dead connection, so its outcome is not in doubt.
         await hive.make("new")
         assert await hive.ask("new") == "new" and server.calls.count("create_database") == 1
-
-
-async def test_a_write_that_was_refused_is_sent_again(server: FakeHive) -> None:
-    server.stop()
-    async with client(server.port) as hive:
-        calls: list[Call] = []
-
-        def watch(call: Call) -> None:
-            calls.append(call)
-            if len(calls) == 2:
-                server.start()
-
-        with hive.caller.observe(watch):
-            await hive.make("new")
-        assert [call.outcome for call in calls] == ["refused", "refused", "ok"]
-        assert server.calls.count("create_database") == 1
-
-
-async def test_a_refused_connection_is_reported_with_the_address(server: FakeHive) -> None:
-    server.stop()
-    async with client(server.port) as hive:
-        with pytest.raises(
-            ServiceUnavailableError, match=rf"cannot connect to 127\.0\.0\.1:{server.port}: .*4 attempts"
-        ):
-            await hive.ask("d1")
 
 
 async def test_a_host_that_no_name_server_could_know_is_reported() -> None:

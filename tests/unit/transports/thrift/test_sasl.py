@@ -52,22 +52,6 @@ async def test_bytes_behind_an_answer_in_frames_make_it_none(data: bytes) -> Non
                 await hive.ask("d1")
 
 
-async def test_tls_wants_a_server_that_is_trusted(tmp_path: Path) -> None:
-    made = Certificates.made(tmp_path)
-    with FakeHive(tls=made.server) as server:
-        server.add_database("hive", "d1")
-        trusting = tls_context(made.ca_bundle, None, None)
-        async with client(server.port, tls=trusting) as hive:
-            assert await hive.ask("d1") == "d1"
-        none = Policy(max_retries=0)
-        async with client(server.port, tls=tls_context(None, None, None), policy=none) as hive:
-            with pytest.raises(ServiceUnavailableError, match="certificate verify failed"):
-                await hive.ask("d1")
-        async with client(server.port, policy=none) as hive:
-            with pytest.raises((InternalError, ServiceUnavailableError)):
-                await hive.ask("d1")
-
-
 async def test_a_write_does_not_go_to_a_server_that_died_unseen(tmp_path: Path) -> None:
     made = Certificates.made(tmp_path)
     with FakeHive(tls=made.server) as server:
@@ -111,16 +95,6 @@ async def test_what_a_server_says_of_a_login_is_shown_on_one_line_and_in_part() 
         with pytest.raises(UnauthenticatedError, match=r"SASL PLAIN: no x+\.\.\.\)$") as caught:
             await hive.ask("d1")
         assert len(str(caught.value)) < 700
-
-
-async def test_a_server_that_does_not_speak_sasl_is_reported(server: FakeHive) -> None:
-    none = Policy(max_retries=0)
-    async with client(server.port, login=Plain("me", "x"), policy=none) as hive:
-        with pytest.raises(ServiceUnavailableError, match="cannot connect"):
-            await hive.ask("d1")
-    async with Talkative(b"\x80\x01\x00\x02") as other, client(other.port, login=Plain("me", "x"), policy=none) as hive:
-        with pytest.raises(ServiceUnavailableError, match="does the server use SASL"):
-            await hive.ask("d1")
 
 
 async def test_kerberos_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
