@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from math import inf
 from statistics import median
@@ -23,6 +22,10 @@ def runs(calls: int, server: Server, most: int = 256, *, attempts: int = 8) -> l
     result = [simulate(Limiter(most), calls, server, seed=seed, attempts=attempts) for seed in SEEDS]
     assert all(run.done == calls and not run.at_end for run in result)
     return result
+
+
+def runs_with_losses(calls: int, server: Server) -> list[Run]:
+    return [simulate(Limiter(64), calls, server, seed=seed) for seed in SEEDS]
 
 
 def bounds(runs: list[Run], calls: int, ideal: float) -> tuple[float, float]:
@@ -77,6 +80,18 @@ def test_a_cap_that_answers_429_is_kept_to(cap: int, slower: float) -> None:
     assert cap < 5 or not any(run.paced for run in results)
 
 
+def test_accidental_throttles_do_not_pace_calls() -> None:
+    results = runs(3000, Server(faults=0.0267, throttles=True), 64)
+    assert bounds(results, 3000, 3000 / 64 * LATENCY)[0] <= 1.25 and not any(run.paced for run in results)
+
+
+@pytest.mark.parametrize("faults", [0.2, 0.3, 0.4])
+def test_frequent_accidental_throttles_cost_no_more_than_other_refusals(faults: float) -> None:
+    results = [runs_with_losses(300, Server(faults=faults, throttles=throttles)) for throttles in (False, True)]
+    other, throttled = (median(run.seconds for run in of_kind) for of_kind in results)
+    assert throttled <= 2.5 * other + 5
+
+
 @pytest.mark.parametrize("retry_after", [0.0, 1.0])
 @pytest.mark.parametrize(("share", "slower"), [(0.1, 1.2), (0.2, 2.5)])
 def test_a_steady_share_of_throttles_is_no_limit(share: float, slower: float, retry_after: float) -> None:
@@ -87,24 +102,30 @@ def test_a_steady_share_of_throttles_is_no_limit(share: float, slower: float, re
     assert median(run.limit for run in results) >= 50
 
 
-@pytest.mark.parametrize(
-    ("calls", "server", "share", "slower", "extra"),
-    [
-        (3000, Server(cap=lambda now: 50, faults=0.0267), 0, 1.5, 0.08),
-        (5000, Server(cap=lambda now: 50, accidents=0.1, throttles=True), 0.1, 1.6, 0.2),
-    ],
-)
-def test_caps_are_found_among_accidents(calls: int, server: Server, share: float, slower: float, extra: float) -> None:
-    result = runs(calls, server, attempts=12)
-    wall, sent = bounds(result, calls, calls / (1 - share) / 50 * LATENCY)
-    assert wall <= slower and sent <= extra
+@pytest.mark.parametrize("retry_after", [0.0, 1.0])
+def test_what_was_learned_among_accidents_does_not_slow_down_who_comes_next(retry_after: float) -> None:
+    server, limiter = Server(accidents=0.1, throttles=True, retry_after=retry_after), Limiter(256)
+    first, second = (simulate(limiter, 3000, server, seed=seed, attempts=12, begin=60 * seed) for seed in (1, 2))
+    assert second.seconds <= 1.2 * first.seconds
 
 
-def test_the_memory_of_refusals_is_bounded() -> None:
+def test_caps_are_found_among_accidents() -> None:
+    calls = 5000
+    result = runs(calls, Server(cap=lambda now: 50, accidents=0.1, throttles=True), attempts=12)
+    wall, sent = bounds(result, calls, calls / 0.9 / 50 * LATENCY)
+    assert wall <= 1.6 and sent <= 0.2
     limiter = Limiter(256)
     for now in range(10_000):
         limiter.record_refusal(now + LATENCY, limiter.send(now), 0)
     assert len(limiter._wakes) <= 256
+
+
+def test_accidents_are_forgotten_when_they_end() -> None:
+    limiter = Limiter(256)
+    simulate(limiter, 3000, Server(accidents=0.1, throttles=True), seed=1, attempts=12)
+    simulate(limiter, 10_000, Server(), seed=1, begin=100)
+    result = simulate(limiter, 3000, Server(cap=lambda now: 50), seed=1, begin=200)
+    assert result.seconds <= 1.15 * 3000 / 50 * LATENCY and result.extra_at_end <= 0.01 * 3000
 
 
 def test_without_a_limit_there_is_none() -> None:
@@ -113,11 +134,17 @@ def test_without_a_limit_there_is_none() -> None:
     assert wall <= 1.1 and sent == 0 and all(run.limit == run.most == 64 for run in result)
 
 
-@pytest.mark.parametrize("throttles", [False, True])
-def test_accidents_are_not_taken_for_load(throttles: bool) -> None:
-    result = runs(3000, Server(faults=0.0267, throttles=throttles), 64)
-    assert bounds(result, 3000, 3000 / 64 * LATENCY)[0] <= 1.25 and not any(run.paced for run in result)
-    assert throttles or median(run.limit for run in result) == 64
+def test_accidents_are_not_taken_for_load() -> None:
+    calls = 3000
+    result = runs(calls, Server(faults=0.0267), 64)
+    assert bounds(result, calls, calls / 64 * LATENCY)[0] <= 1.25
+    assert median(run.limit for run in result) == 64
+
+
+def test_a_cap_is_found_among_accidents() -> None:
+    calls = 3000
+    wall, sent = bounds(runs(calls, Server(cap=lambda now: 50, faults=0.0267)), calls, calls / 50 * LATENCY)
+    assert wall <= 1.5 and sent <= 0.08
 
 
 CHANGES: dict[str, tuple[Callable[[float], int], float, float]] = {
@@ -173,23 +200,34 @@ def test_refusals_of_calls_sent_before_the_pace_do_not_lower_the_rate() -> None:
     assert limiter.reason == "paced at 50/s"
 
 
-@pytest.mark.parametrize(
-    ("share", "later", "seconds"),
-    [
-        *((0.1, 100, 2), (0.2, 100, 5), (1 / 3, 100, 60), (1 / 2, 100, 60)),
-        # At the old rate, it would be 75 seconds or more.
-        *((share, 1, 60) for share in (0.1, 0.2, 1 / 3, 1 / 2)),
-    ],
-)
-def test_a_pace_ends_if_a_lower_rate_does_not_lower_the_share_of_refusals(
-    share: float, later: float, seconds: float
-) -> None:
+@pytest.mark.parametrize(("share", "seconds"), [(0.1, 2), (0.2, 5), (1 / 3, 60), (1 / 2, 60)])
+def test_a_pace_of_long_ago_does_not_slow_down_calls_that_are_refused_by_accident(share: float, seconds: float) -> None:
     for seed in SEEDS:
         limiter = Limiter(256)
-        now = simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed).seconds + later
+        simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed)
         assert limiter.pacer.is_active
-        server = Server(accidents=share, throttles=True)
-        assert simulate(limiter, 3000, server, seed=seed, attempts=99, begin=now).seconds <= seconds
+        result = simulate(limiter, 3000, Server(accidents=share, throttles=True), seed=seed, attempts=99, begin=100)
+        assert result.seconds <= seconds
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 1 / 3, 1 / 2])
+def test_a_pace_ends_if_a_lower_rate_does_not_lower_the_share_of_refusals(share: float) -> None:
+    for seed in SEEDS:
+        limiter = Limiter(256)
+        before = simulate(limiter, 300, Server(rate=40, burst=40, throttles=True), seed=seed)
+        assert limiter.pacer.is_active
+        now = before.seconds + 1
+        result = simulate(limiter, 3000, Server(accidents=share, throttles=True), seed=seed, attempts=99, begin=now)
+        # At the old rate, it would be 75 seconds or more.
+        assert result.seconds <= 60
+
+
+def test_what_was_learned_is_forgotten_after_a_minute() -> None:
+    limiter = Limiter(256)
+    simulate(limiter, 3000, Server(accidents=0.2, throttles=True), seed=1, attempts=12)
+    assert limiter._usual > 0.1
+    simulate(limiter, 1, Server(), seed=1, begin=10_000)
+    assert limiter._usual == 0
 
 
 NOTES = st.tuples(
@@ -219,6 +257,14 @@ def test_an_accident_is_made_good_at_the_pace_of_answers() -> None:
     assert limiter.pace(Sent(1.99)) == pytest.approx(0.02)
     # There was no response at about that time.
     assert limiter.pace(Sent(2.1)) == inf
+
+
+def test_few_refusals_among_many_answers_lower_nothing() -> None:
+    limiter = Limiter(64)
+    for n in range(10_000):
+        note = limiter.record_refusal if n % 33 == 0 else limiter.record_response
+        note(n / 1000, Sent(n / 1000 - LATENCY), 63)
+    assert limiter.limit == 64
 
 
 PROMISE_SEEDS = range(101, 106)
@@ -256,14 +302,22 @@ def learned(cause: str, seed: int) -> tuple[Limiter, float]:
 
 
 @pytest.mark.parametrize("refusal", [0.0005, 0.02])
-@pytest.mark.parametrize("share", [0.08, 0.15, 0.25, 0.33])
+@pytest.mark.parametrize("share", [0.08, 0.15, 0.25])
 def test_a_cut_or_pace_that_does_not_change_the_share_of_refusals_is_taken_back(share: float, refusal: float) -> None:
     server = Server(accidents=share, throttles=True, refusal=refusal)
     for seed in PROMISE_SEEDS:
         limiter = Watched()
         simulate(limiter, 4000, server, seed=seed, attempts=99)
-        # With a third of refusals, there is a pace, but few calls are in flight only for a moment.
-        assert (limiter.longest_few if share > 0.3 else limiter.longest) <= 400, seed
+        assert limiter.longest <= 400, (seed, limiter.longest)
+
+
+@pytest.mark.parametrize("refusal", [0.0005, 0.02])
+def test_a_third_of_refusals_leaves_few_calls_in_flight_for_a_moment_only(refusal: float) -> None:
+    server = Server(accidents=0.33, throttles=True, refusal=refusal)
+    for seed in PROMISE_SEEDS:
+        limiter = Watched()
+        simulate(limiter, 4000, server, seed=seed, attempts=99)
+        assert limiter.longest_few <= 400, (seed, limiter.longest_few)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -303,9 +357,12 @@ def test_another_cause_is_found_in_time(before: str, after: str) -> None:
         assert changed <= 2 * fresh + 10, (seed, changed, fresh)
 
 
-@pytest.mark.parametrize(
-    ("cause", "reason"),
-    [("40 a second", "^paced at "), ("20 in flight", "^capped at "), ("a fifth refused", "% refused whatever")],
-)
-def test_all_causes_can_be_told_from_their_reason(cause: str, reason: str) -> None:
-    assert re.search(reason, learned(cause, 101)[0].reason)
+def test_all_causes_can_be_told_from_their_reason() -> None:
+    starts: dict[str, Callable[[str], bool]] = {
+        "40 a second": lambda reason: reason.startswith("paced at "),
+        "20 in flight": lambda reason: reason.startswith("capped at "),
+        "a fifth refused": lambda reason: reason.endswith("% refused whatever the load"),
+    }
+    for cause, is_right in starts.items():
+        limiter, _ = learned(cause, 101)
+        assert is_right(limiter.reason), (cause, limiter.reason)

@@ -9,7 +9,7 @@ from lance_namespace.errors import ServiceUnavailableError, ThrottlingError
 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.calls.deadline import deadline
-from lance_ns_async.calls.limiter import GUESS, Limiter, Pacer
+from lance_ns_async.calls.limiter import GUESS, START, Limiter, Pacer
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
@@ -55,6 +55,14 @@ def test_a_pacer_sends_one_call_after_another() -> None:
     assert pacer.is_active and 0 < pacer.delay(1.0) < pacer.delay(1.0, 1)
 
 
+def test_calls_are_not_paced_long_after_throttling() -> None:
+    limiter = paced()
+    limiter.send(59.0)
+    assert limiter.pacer.is_active
+    limiter.send(61.0)
+    assert limiter.reason == "free" and limiter.pacer.delay(61.0, 99) == 0.0
+
+
 @pytest.mark.parametrize("rate", [5.0, 40.0, 100.0, 400.0, 2000.0])
 def test_the_rate_is_learned_and_kept(rate: float) -> None:
     limiter = paced()
@@ -78,18 +86,85 @@ def test_a_catalog_that_only_throttles_gets_few_calls() -> None:
     assert accepted == 0 and refused <= 55
 
 
+def test_accidental_refusals_do_not_lower_the_rate_far() -> None:
+    limiter = paced()
+    now, _, _ = drive(limiter, 100.0, 10.0)
+    for number in range(5000):
+        now += limiter.pacer.delay(now) + 1e-6
+        sent = limiter.send(now)
+        if number % 40 == 0:
+            limiter.record_refusal(now, sent, 0, is_throttle=True)
+        else:
+            limiter.record_response(now, sent, 0)
+    assert limiter.pacer.rate >= 75
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_throttling_that_a_lower_rate_does_not_lower_frees_the_pace(every: int) -> None:
+    limiter, now, sent, latency = paced(), 0.0, 0, 0.02
+    # From this rate on, the calls of a limit that begins anew are not delayed.
+    while limiter.pacer.rate < START / latency and sent < 100:
+        now += limiter.pacer.delay(now) + 1e-6
+        token = limiter.send(now)
+        sent += 1
+        if sent % every == 0:
+            limiter.record_refusal(now + latency, token, 0, is_throttle=True)
+        else:
+            limiter.record_response(now + latency, token, 0)
+    assert sent <= 60 and now <= 5
+
+
 def throttle() -> Failure:
     return Failure(429, message="too many", delivered=False)
 
 
-async def test_describes_lose_nothing_to_a_rate_limit() -> None:
+class Bucket:
+    """A catalog that accepts `rate` calls per second, and `burst` at once; each call takes 5 ms."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate = rate
+        self.burst = self.tokens = burst
+        self.filled_at = 0.0
+        self.refused = 0
+
+    async def __call__(self) -> None:
+        await asyncio.sleep(0.005)
+        now = asyncio.get_running_loop().time()
+        self.tokens = min(self.burst, self.tokens + (now - self.filled_at) * self.rate)
+        self.filled_at = now
+        if self.tokens < 1:
+            self.refused += 1
+            raise throttle()
+        self.tokens -= 1
+
+
+def test_few_calls_are_sent_in_vain_to_a_catalog_with_a_rate_limit() -> None:
+    async def main() -> None:
+        to = caller(Policy())
+        await asyncio.gather(*(call(to, bucket) for _ in range(100)))
+
+    bucket = Bucket(rate=20, burst=5)
+    run(main())
+    # Without a pace, it is more than 70, and 330 in most runs.
+    assert bucket.refused <= 65
+
+
+async def test_bulk_describe_loses_nothing_to_a_rate_limit() -> None:
     with FakePolaris() as server:
-        ids = [["lake", "s", name] for name in server.add_lance_tables("lake", ["s"], 400)]
+        names = server.add_lance_tables("lake", ["s"], 400)
         async with AsyncNamespace.connect("polaris", server.properties) as namespace:
             server.limit_rate(200, burst=40, match="generic-tables/")
-            described = await namespace.describe_tables(ids)
-            concurrent = await asyncio.gather(*(namespace.describe_table({"id": id}) for id in ids[:200]))
-        assert not described.errors and len(described.tables) == 400 and all(one.location for one in concurrent)
+            described = await namespace.describe_tables([("lake", "s", name) for name in names])
+        assert not described.errors and len(described.tables) == len(names)
+
+
+async def test_concurrent_describes_lose_nothing_to_a_rate_limit() -> None:
+    with FakePolaris() as server:
+        names = server.add_lance_tables("lake", ["s"], 200)
+        async with AsyncNamespace.connect("polaris", server.properties) as namespace:
+            server.limit_rate(200, burst=20, match="generic-tables/")
+            requests = [namespace.describe_table({"id": ["lake", "s", name]}) for name in names]
+            assert all(response.location for response in await asyncio.gather(*requests))
 
 
 async def test_a_catalog_that_only_throttles_ends_with_its_error() -> None:
@@ -119,6 +194,14 @@ def test_throttles_of_a_catalog_that_answers_others_use_up_no_retries() -> None:
         return int(await call(to, send))
 
     assert run(main()) == 7
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3)])
+def test_throttles_alone_use_up_the_retries(retries: int, attempts: int) -> None:
+    script = Script(*[throttle()] * 9)
+    with pytest.raises(ThrottlingError, match="too many"):
+        run(call(caller(Policy(max_retries=retries)), script))
+    assert script.sent == attempts
 
 
 async def test_a_call_that_waits_for_the_pace_can_be_cancelled() -> None:
