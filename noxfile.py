@@ -237,7 +237,7 @@ def tests(session: nox.Session) -> None:
 @session(python=MIDDLE)
 def floors(session: nox.Session) -> None:
     """Runs tests with the lowest versions of the dependencies that pyproject.toml allows, as each night."""
-    extras = ("cli", "glue", "otel")
+    extras = ("cli", "glue", "otel", "sql")
     install(session, "-e", f".[{','.join(extras)}]", *read_groups("test", "servers"), *pin_lowest(*extras))
     check_installed(session)
     run_pytest(session, "-m", "not integration", "--marked=floors", *for_backends("dir", "none"), "tests")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_ns_async.operations.partitions import PartitionedDataset
     from lance_ns_async.registry import register
     from lance_ns_async.spec.partitions import PartitionSpec
+    from lance_ns_async.sql.run import SqlResult
     from lance_ns_async.sync import (
         DirNamespace,
         GlueNamespace,
@@ -65,6 +66,7 @@ __all__ = [
     "RowCounts",
     "RowReader",
     "RowStream",
+    "SqlResult",
     "Table",
     "TableId",
     "UnityNamespace",
@@ -94,6 +96,7 @@ _HOMES = {
     "RowCounts": "many.row_results",
     "RowReader": "many.scanning",
     "RowStream": "many.scanning",
+    "SqlResult": "sql.run",
     "Table": "model",
     "TableId": "model",
     "http_status": "errors",

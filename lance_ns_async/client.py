@@ -35,6 +35,8 @@ from lance_ns_async.session import Session, with_request_scopes
 from lance_ns_async.settings import TokenFunction, conceal, with_token
 from lance_ns_async.spec.partitions import PartitionSpec
 from lance_ns_async.spec.responses import CreateTableResponse
+from lance_ns_async.sql import run as sql_run
+from lance_ns_async.sql.run import SqlResult
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -729,6 +731,59 @@ class AsyncNamespace:
             table_column=table_column,
             partial=partial,
             max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    async def sql(
+        self,
+        text: str,
+        *,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        max_rows: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> SqlResult:
+        """Runs a SELECT statement over tables of the catalog, by DuckDB in this process.
+
+        Names in FROM are those of tables in the catalog: `sales.orders`, `"sales$orders"`, or `lake.sales.orders`.
+        Patterns are many tables with a column `_table` for the id: `sales.*`, `"**.orders_*"`. Their columns are those
+        of all tables, as in `scan_many` with `unify="by_name"`. `sales.orders AT (VERSION => 3)` is a version or a tag.
+        `nearest('ml.docs', [1.0, 0.5], k => 5)` and `search('ml.docs', 'words', k => 5)` are the rows of `search_many`,
+        with further arguments of it. Each table is read from one version, and of it only the columns and rows that the
+        statement needs.
+
+        Args:
+            text: One SELECT statement of DuckDB's SQL, maybe after EXPLAIN or EXPLAIN ANALYZE. Files, the network,
+                settings, extensions and functions that read them are not available.
+            parameters: The values of `?`, `$1` or `$name` in the text.
+            memory_limit: The memory that DuckDB may use, such as "4GB"; None means most of the machine's. The rows of
+                the result are in memory in addition.
+            threads: The number of threads of DuckDB; None means that of the machine's processors.
+            max_rows: The maximum number of rows of the result; None means all.
+            timeout: Seconds for the whole operation; None means no limit beyond that of each call.
+            progress: See `describe_tables`; counts opened tables.
+
+        Returns:
+            The rows, and the versions of the tables.
+
+        Raises:
+            InvalidInputError: The statement is invalid, or needs more memory.
+            UnsupportedOperationError: It is not only a SELECT, or the package duckdb is not installed.
+            TableNotFoundError: A table does not exist or has no data, or a pattern matches none.
+
+        Cost:
+            The calls of `scan_many` for all tables at once, and those of `search_many` for each search.
+        """
+        return await sql_run.sql(
+            self.session,
+            text,
+            parameters=parameters,
+            memory_limit=memory_limit,
+            threads=threads,
+            max_rows=max_rows,
             timeout=timeout,
             progress=progress,
         )

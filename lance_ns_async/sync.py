@@ -32,6 +32,8 @@ from lance_ns_async.session import Session
 from lance_ns_async.settings import TokenFunction, conceal
 from lance_ns_async.spec.partitions import PartitionSpec
 from lance_ns_async.spec.responses import CreateTableResponse
+from lance_ns_async.sql import run as sql_run
+from lance_ns_async.sql.run import SqlResult
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -319,6 +321,29 @@ class Namespace(Facade, spec.LanceNamespace):
             table_column=table_column,
             partial=partial,
             max_in_flight=max_in_flight,
+            timeout=timeout,
+            progress=progress,
+        )
+
+    def sql(
+        self,
+        text: str,
+        *,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        max_rows: int | None = None,
+        timeout: float | None = None,
+        progress: bool | ProgressCallback = False,
+    ) -> SqlResult:
+        """Runs a SELECT statement over tables of the catalog, by DuckDB in this process."""
+        return self._call(
+            sql_run.sql,
+            text,
+            parameters=parameters,
+            memory_limit=memory_limit,
+            threads=threads,
+            max_rows=max_rows,
             timeout=timeout,
             progress=progress,
         )

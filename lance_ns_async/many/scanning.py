@@ -35,6 +35,7 @@ from lance_ns_async.storage.threads import THREADS, aside, in_thread, under_way
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow.compute as pc
     from lance import LanceDataset
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ _BATCH_BYTES = 4 * 2**20  # Approximate maximum size of a batch
 _GROUP_BYTES = 8 * 2**20  # Size from which batches are passed on, and the next ones are read
 _BUFFER_BYTES = 16 * 2**20  # Maximum number of bytes that Lance reads ahead for one table
 
+_NO_COLUMNS = pa.schema([])
 _READER = Reader("scan the tables of each kind by a call of their own", "pass fewer tables")
 
 
@@ -252,13 +254,25 @@ class Scan:
     """The columns of the result."""
     table_column: str | None
     condition: Condition | None = None
-    filter: pa.compute.Expression | None = None
-    """A further filter, on the columns of the result."""
+    filter: pc.Expression | None = None
+    """A filter in place of the condition."""
+    filter_columns: pa.Schema = _NO_COLUMNS
+    """The columns that the filter may use."""
 
-    def conform(self, source: Source, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def conform(self, source: Source, batch: pa.RecordBatch, *, is_filtered: bool) -> pa.RecordBatch:
         """Returns the rows of a batch of a table as rows of the result."""
-        result = conform(batch, self.schema, self.table_column, str(source.table.id))
-        return result if self.filter is None else result.filter(self.filter)
+        if self.filter is None or is_filtered:
+            return conform(batch, self.schema, self.table_column, str(source.table.id))
+        others = [it for it in self.filter_columns if it.name not in self.schema.names]
+        wide = pa.schema([*self.schema, *others])
+        rows = pa.Table.from_batches([conform(batch, wide, self.table_column, str(source.table.id))])
+        selected = rows.filter(self.filter).select(self.schema.names).combine_chunks().to_batches()
+        return selected[0] if selected else pa.RecordBatch.from_pylist([], self.schema)
+
+    def can_push(self, source: Source) -> bool:
+        """Returns whether the filter has the same meaning for the table itself."""
+        is_of_tables = self.table_column is None or self.table_column not in self.filter_columns.names
+        return is_of_tables and has_columns(source.schema, self.filter_columns)
 
 
 async def read_sources(
@@ -269,6 +283,7 @@ async def read_sources(
     Memory is bounded: for up to 16 tables, one group of batches of each and what Lance reads ahead.
     """
     names = [name for name in how.schema.names if name != how.table_column]
+    names += [name for name in how.filter_columns.names if name not in names and name != how.table_column]
 
     def read(source: Source) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
         columns = [name for name in names if name in source.schema.names]
@@ -283,16 +298,31 @@ async def _read_here(
     session: Session, source: Source, columns: Sequence[str], how: Scan
 ) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
     scanned: Iterator[pa.RecordBatch] | None = None
+    is_filtered = False
+
+    def start() -> Iterator[pa.RecordBatch]:
+        nonlocal is_filtered
+        read = partial(scan, source.dataset, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
+        if how.filter is not None and how.can_push(source):
+            try:
+                filtered = read([name for name in columns if name in how.schema.names], None, filter=how.filter)
+            except (ValueError, NotImplementedError, pa.ArrowException):
+                # Lance cannot apply some filters, and none to a table with a column of some types.
+                pass
+            else:
+                is_filtered = True
+                return filtered
+        return read(columns, how.condition)
 
     def step() -> tuple[Sequence[pa.RecordBatch], bool]:
         """Returns a group of batches, and whether there are more."""
         nonlocal scanned
         if scanned is None:
-            scanned = scan(source.dataset, columns, how.condition, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
+            scanned = start()
         work, group, size = under_way(), [], 0
         for batch in scanned:
             work.check()
-            if (rows := how.conform(source, batch)).num_rows:
+            if (rows := how.conform(source, batch, is_filtered=is_filtered)).num_rows:
                 group.append(rows)
                 size += rows.nbytes
             if size >= _GROUP_BYTES:
@@ -322,7 +352,7 @@ async def _read_remote(
     def work(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
         if condition is not None and not is_passed_on:
             batches = [select(condition, batch) for batch in batches]
-        return [it for batch in batches if (it := how.conform(source, batch)).num_rows]
+        return [it for batch in batches if (it := how.conform(source, batch, is_filtered=False)).num_rows]
 
     scanned = rows.scan_groups(
         session,

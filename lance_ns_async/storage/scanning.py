@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 BATCH_BYTES = 16 * 1024 * 1024
 """Approximate maximum size of a batch in bytes, independent of the width of rows."""
@@ -35,18 +36,32 @@ def scan(
     columns: Sequence[str],
     condition: Condition | None,
     *,
+    filter: pc.Expression | None = None,
     fragments: Sequence[Any] | None = None,
     batch_bytes: int = BATCH_BYTES,
     buffer_bytes: int = BUFFER_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows that the condition selects, with those of the columns that the table has, and maybe others."""
+    """Returns the rows that the condition selects, with those of the columns that the table has, and maybe others.
+
+    Args:
+        dataset: The dataset, of pylance.
+        columns: The names of the columns.
+        condition: The condition; None means all rows.
+        filter: A filter that Lance applies in place of a condition.
+        fragments: The fragments to read; None means all.
+        batch_bytes: Approximate maximum size of a batch.
+        buffer_bytes: Maximum number of bytes to read ahead.
+
+    Raises:
+        ValueError: Lance cannot apply the filter.
+    """
     here: pa.Schema = dataset.schema
     types = None if condition is None or condition.types is None else condition.types
     applies_here = types is None or has_columns(here, types)
     others = [] if applies_here or types is None else [name for name in types.names if name not in columns]
     batches: Iterator[pa.RecordBatch] = dataset.scanner(
         columns=[name for name in (*columns, *others) if name in here.names],
-        filter=condition.sql if condition is not None and applies_here else None,
+        filter=condition.sql if condition is not None and applies_here else filter,
         fragments=fragments,
         batch_size_bytes=batch_bytes,
         io_buffer_size=buffer_bytes,
@@ -54,7 +69,7 @@ def scan(
         fragment_readahead=2,
         # With this option the scan returns bytes, which is the type in the schema of the dataset.
         blob_handling="all_binary",
-    ).to_batches()
+    ).to_reader()
     return batches if applies_here or condition is None else map(partial(select, condition), batches)
 
 

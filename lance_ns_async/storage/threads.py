@@ -40,11 +40,11 @@ TIME_TO_END = 1.0
 _MAX_MESSAGE_LENGTH = 400
 
 
-Kind = Literal["writing", "data", "versions", "waiting", "aside", "texts", "states"]
+Kind = Literal["queries", "writing", "data", "versions", "waiting", "aside", "texts", "states"]
 """The kinds of threads. Work of one kind may wait for work of a later kind in this list, but never of its own kind.
 
-Work that writes rows waits for their source, which may work on data. Work on data waits for work on versions, because
-Lance calls the namespace to read and commit the versions of a table.
+Queries, and work that writes rows, wait for their source, which may work on data. Work on data waits for work on
+versions, because Lance calls the namespace to read and commit the versions of a table.
 """
 
 _ALONE: frozenset[Kind] = frozenset({"texts", "states"})

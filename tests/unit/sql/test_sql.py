@@ -1,0 +1,262 @@
+"""SQL over tables of a catalog, compared with DuckDB over the same rows in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import lance
+import lance_namespace.errors as err
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lance_ns_async import AsyncNamespace, DirNamespace, TableId
+from lance_ns_async.sql.relations import known_type
+from tests.support.budget import examples
+from tests.support.gateway import served
+
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], list[str]]] = {
+    "i": (pa.int32(), st.integers(-5, 5), ["i > 1", "i in (1, 2, 9)", "i between -1 and 3", "i <> 2", "i is null"]),
+    "u": (pa.uint8(), st.integers(0, 5), ["u = 3", "u < 2"]),
+    "f": (pa.float64(), st.sampled_from([0.5, -1.0, float("nan"), float("inf")]), ["f > 0", "f = 0.5", "isnan(f)"]),
+    "s": (
+        pa.string(),
+        st.sampled_from(["", "a", "it's", "ß", "%"]),
+        ["s = 'it''s'", "s like 'a%'", "s > 'b'", "s is not null"],
+    ),
+    "big": (pa.large_string(), st.sampled_from(["x", "y"]), ["big = 'x'"]),
+    "d": (pa.date32(), st.dates(date(2024, 1, 1), date(2024, 1, 5)), ["d >= date '2024-01-03'"]),
+    "t": (pa.timestamp("us"), st.just(datetime(2024, 1, 2)), ["t > timestamp '2024-01-01'"]),
+    "z": (
+        pa.timestamp("us", "UTC"),
+        st.just(datetime(2024, 1, 2, tzinfo=UTC)),
+        ["z < timestamptz '2024-01-03 00:00:00+00'"],
+    ),
+    "clock": (pa.time64("us"), st.times(), ["clock > time '12:00:00'"]),
+    "n": (pa.decimal128(6, 2), st.sampled_from([Decimal("1.25"), Decimal("-2.50")]), ["n > 1", "n = -2.50"]),
+    "b": (pa.bool_(), st.booleans(), ["b", "not b"]),
+    "l": (pa.list_(pa.int64()), st.lists(st.integers(0, 3), max_size=2), ["len(l) = 1"]),
+    "o": (pa.struct([("x", pa.int64())]), st.fixed_dictionaries({"x": st.integers(0, 3)}), ["o.x > 1"]),
+    "x y": (pa.binary(), st.sampled_from([b"a", b"\0"]), ["\"x y\" = 'a'::blob"]),
+    "e": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["p", "q"]), ["e = 'p'"]),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    """Returns rows with a few of the columns, and a number."""
+    names = draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True, max_size=4))
+    rows = draw(st.integers(0, 8))
+    arrays = {name: draw(st.lists(VALUES[name][1] | st.none(), min_size=rows, max_size=rows)) for name in names}
+    columns = {
+        name: pa.array(values, VALUES[name][0].value_type).dictionary_encode()
+        if name == "e"
+        else pa.array(values, VALUES[name][0])
+        for name, values in arrays.items()
+    }
+    return pa.table({"row": pa.array(range(rows), pa.int64()), **columns})
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lake=st.lists(tables(), min_size=1, max_size=3), data=st.data(), deleted=st.integers(0, 2))
+def test_answers_are_those_of_duckdb_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, lake: list[pa.Table], data: st.DataObject, deleted: int
+) -> None:
+    """With filters on each type, nulls, NaN, deleted rows, columns that tables lack, and empty tables."""
+    names = sorted({name for table in lake for name in table.column_names if name != "row"})
+    conditions = [condition for name in names for condition in VALUES[name][2]]
+    where = data.draw(st.lists(st.sampled_from(["row > 2", "_table = 's$t0'", *conditions]), min_size=1, max_size=2))
+    query = f"select * from {{}} where {data.draw(st.sampled_from([' and ', ' or '])).join(where)} order by _table, row"
+    memory = duckdb.connect()
+    parts = []
+    for number, table in enumerate(lake):
+        memory.register(f"m{number}", table.slice(min(deleted, table.num_rows)))
+        parts.append(f"select *, 's$t{number}' as _table from m{number}")
+
+    async def main() -> pa.Table:
+        async with AsyncNamespace.connect("dir", {"root": str(tmp_path_factory.mktemp("lake"))}) as ns:
+            await ns.create_namespace(["s"])
+            for number, table in enumerate(lake):
+                await ns.write(["s", f"t{number}"], table)
+                await ns.delete_from_table(["s", f"t{number}"], predicate=f"row < {deleted}")
+            return (await ns.sql(query.format("s.*"))).rows
+
+    result = asyncio.run(main())
+    expected = memory.sql(query.format(f"({' union all by name '.join(parts)})")).to_arrow_table()
+    columns = ["row", "_table", *names]
+    assert str(result.select(columns).to_pylist()) == str(expected.select(columns).to_pylist())
+
+
+@pytest.fixture
+async def ns(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    """A catalog with orders by month, and customers."""
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path / "lake")}) as opened:
+        await opened.create_namespace(["sales"])
+        for month in range(3):
+            ids = range(month * 10, month * 10 + 10)
+            rows = pa.table({"id": ids, "customer": [n % 4 for n in ids], "paid": [n % 2 == 0 for n in ids]})
+            await opened.write(["sales", f"orders_{month}"], rows)
+        vectors = pa.array([[float(n), 0.0] for n in range(4)], pa.list_(pa.float32(), 2))
+        await opened.write(["customers"], pa.table({"id": range(4), "name": ["Ann", "Bo", "Cy", "Di"], "v": vectors}))
+        yield opened
+
+
+@pytest.fixture(params=["local", "remote"])
+async def reader(request: pytest.FixtureRequest, ns: AsyncNamespace, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    """Provides the same catalog, read here and by a server."""
+    if request.param == "local":
+        yield ns
+        return
+    with served("dir", {"root": str(tmp_path / "lake")}) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        async with AsyncNamespace.connect(
+            "rest", {"uri": gateway.url, "data_operations": "remote", **headers}
+        ) as remote:
+            yield remote
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("select count(*) from sales.*", [(30,)]),
+        (
+            "select _table, max(id) from sales.* where id < 15 group by 1 order by 1",
+            [("sales$orders_0", 9), ("sales$orders_1", 14)],
+        ),
+        ("select sales.orders_1.id from sales.orders_1 where sales.orders_1.id % 7 = 0", [(14,)]),
+        (
+            "select name, count(*) from 'sales.orders_*' o join customers c on o.customer = c.id where paid group by 1",
+            [("Ann", 8), ("Cy", 7)],
+        ),
+        ("with best as (from sales.orders_2 limit 2) select sum(b.id) from best b, customers", [(4 * (20 + 21),)]),
+        ("select name from nearest('customers', [2.2, 0], k => 2) order by _distance", [("Cy",), ("Di",)]),
+        (
+            "select name from customers where id = 3 union all select _table from sales.* where id = 12",
+            [("Di",), ("sales$orders_1",)],
+        ),
+        ("values (1), (2)", [(1,), (2,)]),
+    ],
+)
+async def test_queries(reader: AsyncNamespace, text: str, rows: list[tuple[Any, ...]]) -> None:
+    result = await reader.sql(text)
+    assert [tuple(row.values()) for row in result.rows.to_pylist()] == rows
+
+
+async def test_a_result_names_its_tables_and_versions(ns: AsyncNamespace) -> None:
+    await ns.write(
+        ["customers"],
+        pa.table({"id": [4], "name": ["Ed"], "v": pa.array([[9.0, 0.0]], pa.list_(pa.float32(), 2))}),
+        mode="append",
+    )
+    await ns.create_table_tag("customers", tag="first", version=1)
+    now = await ns.sql("select count(*) from customers")
+    assert dict(now.versions) == {TableId("customers"): 2} and now.rows.to_pydict() == {"count_star()": [5]}
+    for version in ("1", "'first'"):
+        then = await ns.sql(f"select count(*) n from customers at (version => {version})")
+        assert dict(then.versions) == {TableId("customers"): 1} and then.rows["n"].to_pylist() == [4]
+    assert repr(then).startswith("SqlResult(1 row, 1 column of 1 table)\n")
+    found = await ns.sql("select name from customers where id in ($a, $b)", parameters={"a": 1, "b": 4})
+    assert found.to_pandas()["name"].tolist() == found.to_polars()["name"].to_list() == ["Bo", "Ed"]
+    assert (await ns.sql("from range(100)", max_rows=7)).rows.num_rows == 7
+
+
+async def test_only_what_a_query_needs_is_read(ns: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[tuple[str, Any, Any]] = []
+    scanner = lance.LanceDataset.scanner
+
+    def record(dataset: lance.LanceDataset, *, columns: Any = None, filter: Any = None, **how: Any) -> Any:
+        scans.append((dataset.uri[-8:], columns, None if filter is None else str(filter)))
+        return scanner(dataset, columns=columns, filter=filter, **how)
+
+    monkeypatch.setattr(lance.LanceDataset, "scanner", record)
+    await ns.sql("select customer from sales.* where id > 12 and _table = 'sales$orders_1'")
+    assert scans == [("orders_1", ["customer", "id"], None)]
+    scans.clear()
+    await ns.sql("select customer from sales.orders_2 where id > 12")
+    assert scans == [("orders_2", ["customer"], "(id > 12)")]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("from gone", err.TableNotFoundError, "Table not found: gone"),
+        ("from gone.*", err.NamespaceNotFoundError, "gone"),
+        ("from sales.x*", err.TableNotFoundError, "no table matches 'sales.x\\*'"),
+        ("from information_schema.tables", err.TableNotFoundError, r"information_schema\$tables"),
+        ("from '/etc/passwd'", err.TableNotFoundError, "/etc/passwd"),
+        ("select nme from customers", err.InvalidInputError, 'Referenced column "nme" not found.*"name"'),
+        ("select getenv('HOME')", err.InvalidInputError, "Function with name getenv does not exist"),
+        ("select * from customers at (version => 9)", err.TableVersionNotFoundError, "version 9: the newest is 1"),
+        ("select * from sales.* at (version => 1)", err.UnsupportedOperationError, "a version of one table"),
+        ("from nearest('customers')", err.InvalidInputError, "takes a table and what to find"),
+        ("from nearest('customers', [1, 2], kk => 1)", err.InvalidInputError, "kk"),
+        ("from nearest('customers', 'x')", err.InvalidInputError, "nearest: could not convert"),
+        ("select $1", err.InvalidInputError, "parameter"),
+        (
+            "select repeat('x', 1000000000) || i from range(100) r(i)",
+            err.InvalidInputError,
+            "more memory than memory_limit",
+        ),
+    ],
+)
+async def test_errors(ns: AsyncNamespace, text: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        await ns.sql(text, memory_limit="300MB", threads=1)
+    assert "__lance" not in str(raised.value) and "LINE" not in str(raised.value)
+
+
+ENDLESS = "with recursive r as (select 1 x union all select x + 1 from r) select max(x) from r"
+
+
+@pytest.mark.parametrize(
+    "text", [ENDLESS, "select count(*) from range(1000000000) a, range(1000000000) b where a.range + b.range = 7"]
+)
+async def test_a_query_ends_with_its_time(ns: AsyncNamespace, text: str) -> None:
+    with pytest.raises(err.ServiceUnavailableError, match="operation's time"):
+        await ns.sql(text, threads=1, timeout=1)
+
+
+async def test_a_cancelled_query_ends(ns: AsyncNamespace) -> None:
+    task = asyncio.create_task(ns.sql(ENDLESS, threads=1))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await ns.sql("select 1 as n")).rows.to_pylist() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("setting", [{"memory_limit": "much"}, {"threads": 0}])
+async def test_invalid_limits(ns: AsyncNamespace, setting: dict[str, Any]) -> None:
+    with pytest.raises(err.InvalidInputError, match="sql: "):
+        await ns.sql("select 1", **setting)
+
+
+def test_a_sync_namespace_queries_wide_tables(tmp_path: Path) -> None:
+    ns = DirNamespace(root=str(tmp_path))
+    wide = {f"c{n:03}": pa.array([n], pa.int16()) for n in range(300)}
+    ns.write(
+        ["wide"],
+        pa.table(
+            {**wide, "half": pa.array([1.5], pa.float16()), "large": pa.array([Decimal(1)], pa.decimal256(50, 0))}
+        ),
+    )
+    (row,) = ns.sql("select * from wide where c299 = 299").rows.to_pylist()
+    assert len(row) == 302 and (row["half"], row["large"]) == (1.5, "1")
+    assert pa.table(ns.sql("select c001 from wide")).to_pydict() == {"c001": [1]}
+
+
+def test_types_that_duckdb_lacks_become_others() -> None:
+    half, large = pa.float16(), pa.decimal256(50, 2)
+    nested = pa.struct([("a", pa.list_(half)), ("b", pa.map_(pa.string(), large)), ("c", pa.large_list(half))])
+    texts = pa.map_(pa.string(), pa.string())
+    assert known_type(pa.list_(half, 3)) == pa.list_(pa.float32(), 3)
+    assert known_type(nested) == pa.struct(
+        [("a", pa.list_(pa.float32())), ("b", texts), ("c", pa.large_list(pa.float32()))]
+    )
