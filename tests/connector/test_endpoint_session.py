@@ -40,7 +40,6 @@ def setting(spark: SparkSession, key: str) -> str:
 
 
 def status(uri: str, **headers: str) -> int:
-    """Returns the HTTP status of a describe of `db.t`."""
     connection = HTTPConnection(urlsplit(uri).netloc, timeout=30)
     try:
         connection.request("POST", "/v1/table/db%24t/describe", json.dumps({"id": ["db", "t"]}), headers)

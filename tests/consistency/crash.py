@@ -40,7 +40,6 @@ class Place:
         return str(self.disk / "spare")
 
     def model(self) -> Model:
-        """Returns the state at the beginning of the round."""
         return Model(self.terms, data={self.spare: frozenset(SPARE)})
 
 

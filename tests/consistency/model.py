@@ -52,7 +52,6 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Returns whether the operation succeeded."""
         return self.error is None
 
     @property
@@ -87,7 +86,6 @@ class GoneWhileRead(Exception):
 
 
 async def read(ns: AsyncNamespace, name: Name) -> tuple[int, ...]:
-    """Returns the rows of a table, in order."""
     dataset = await ns.open(name)
     try:
         return tuple(sorted(dataset.to_table(columns=["id"])["id"].to_pylist()))

@@ -23,7 +23,6 @@ def opened(namespace: Namespace, id: list[str], version: int | str | None = None
 
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
-    """Returns the sorted values of the column `id`."""
     return sorted(opened(namespace, id, version).to_table()["id"].to_pylist())
 
 

@@ -34,7 +34,6 @@ def table(catalog: Catalog, home: list[str], diary: Diary) -> dict[str, Any]:
 
 
 def write(table: dict[str, Any], mode: str, rows: dict[str, list[Any]] = ROWS, **options: Any) -> int:
-    """Returns the version that was written."""
     (version,) = daft_lance.write_lance(daft.from_pydict(rows), mode=mode, **options, **table).to_pydict()["version"]
     assert isinstance(version, int)
     return version

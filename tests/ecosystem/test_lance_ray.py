@@ -48,7 +48,6 @@ def table(place: dict[str, Any], home: list[str], diary: Diary) -> dict[str, Any
 
 
 def write(table: dict[str, Any], *, mode: str = "create") -> None:
-    """Writes two fragments of two rows."""
     lance_ray.write_lance(ray.data.from_arrow(ROWS), mode=mode, min_rows_per_file=2, max_rows_per_file=2, **table)
 
 

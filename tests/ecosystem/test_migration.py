@@ -47,7 +47,6 @@ class Old:
 
 
 def code() -> Mapping[str, Callable[..., Any]]:
-    """Returns the functions of the page."""
     source = next(it.source for it in Page("migrate.md").blocks() if it.language == "python")
     session: dict[str, Any] = {}
     exec(source, session)
@@ -112,13 +111,11 @@ def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
 
 
 def listed(namespace: Any, old: Old) -> list[str]:
-    """Returns the last names of the namespaces."""
     names = namespace.list_namespaces(spec.ListNamespacesRequest(id=[*old.above])).namespaces
     return [name.rpartition(".")[2] for name in names]
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """Returns the answer, or the class of the error."""
     try:
         return call()
     except Exception as error:

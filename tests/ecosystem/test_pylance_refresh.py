@@ -233,7 +233,6 @@ def written(short_lived: VendingLake, ns: Any) -> Any:
 
 
 def refusal(dataset: Any) -> str:
-    """Returns the error of a refused read."""
     with pytest.raises(ValueError, match="NamespaceCredentialsProvider") as caught:
         dataset.to_table()
     return str(caught.value)

@@ -34,7 +34,6 @@ class FakeServer(ThreadedServer[Fault]):
         """Performs a request; called with the lock held, in the server's thread."""
 
     def error(self, status: int) -> Answer:
-        """Returns the body of an error response of this kind of server."""
         return Answer.of(HTTPStatus(status).phrase, status)
 
     @property

@@ -62,7 +62,6 @@ class Answer:
                 return cls(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def with_headers(self, headers: Mapping[str, str]) -> Answer:
-        """Returns the same response with some headers added or replaced."""
         return replace(self, headers={**self.headers, **headers})
 
 
@@ -265,7 +264,6 @@ class ThreadedServer(ABC, Generic[F]):
         await _turns()
 
     async def _wait(self, request: Any) -> None:
-        """Applies the holds and delays that match a request."""
         with self._lock:
             holds = list(self._holds)
             seconds = sum(delay.seconds for delay in self._delays if delay.takes(request))

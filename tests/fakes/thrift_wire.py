@@ -92,7 +92,6 @@ async def read_frame(reader: StreamReader) -> bytes:
 
 
 def frame(data: bytes) -> bytes:
-    """Returns the bytes, preceded by their number."""
     return struct.pack(">I", len(data)) + data
 
 

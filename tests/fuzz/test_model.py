@@ -170,7 +170,6 @@ class Operations(RuleBasedStateMachine):
         return NamespaceId([*self.site.above, f"{self.home.name}_{where[0]}"])
 
     def table(self, what: What) -> TableId:
-        """Returns a table in such a namespace."""
         if isinstance(what, int):
             there = self.model.all_tables()
             return there[what % len(there)] if there else self.namespace(["a"]).table("t")

@@ -135,7 +135,6 @@ def test_a_union_is_a_balanced_tree(spark: SparkSession, count: int) -> None:
 
 
 def depth(frame: DataFrame) -> int:
-    """Returns the number of levels of the plan."""
     lines = str(frame._jdf.queryExecution().analyzed()).splitlines()
     return max(len(line) - len(line.lstrip(" :+-")) for line in lines) // 3 + 1
 

@@ -50,7 +50,6 @@ class Release:
 
     @property
     def home(self) -> Path:
-        """The folder of the unpacked archive."""
         return user_cache() / "hive" / self.coordinate.split(":")[2] / "home"
 
     def libraries(self) -> list[Path]:
@@ -158,7 +157,6 @@ def names_of(key: str) -> Sequence[str]:
 
 
 def connection(database: Path) -> str:
-    """Returns the JDBC address of an embedded Derby database."""
     return f"jdbc:derby:;databaseName={database}"
 
 

@@ -139,7 +139,6 @@ class S3:
 
     @property
     def storage(self) -> Mapping[str, str]:
-        """The storage options for Lance."""
         return {
             "aws_endpoint": self.endpoint,
             "aws_region": REGION,

@@ -190,7 +190,6 @@ def _glue() -> Iterator[str]:
 
 @contextmanager
 def _moto() -> Iterator[str]:
-    """Provides all services of moto on one port."""
     with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
         yield server.endpoint
 

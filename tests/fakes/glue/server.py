@@ -75,15 +75,13 @@ class GlueServer(FakeServer):
         return answer
 
     def operations(self) -> list[str]:
-        """Returns the operations in the order of their calls."""
         return [operation_of(request) for request in self.requests]
 
     def received(self) -> list[GlueCall]:
         return [call_of(request) for request in self.requests]
 
-    def measure(self, what: str) -> float:
-        """Returns a figure: `connections`, `most_in_flight` or `cpu_seconds`."""
-        return time.process_time() if what == "cpu_seconds" else getattr(self, what)
+    def figure(self, name: str) -> int:
+        return int(getattr(self, name))
 
     def heal(self) -> None:
         super().heal()

@@ -52,7 +52,6 @@ class FakeIceberg(FakeServer):
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
         expired_status: int = 401,
-        token_path: str | None = None,
         subjects: Collection[str] = (),
         refreshes: bool = False,
     ) -> None:
@@ -93,12 +92,11 @@ class FakeIceberg(FakeServer):
         self.signatures = signatures
         self._key_lifetime = key_lifetime
         self._finished: dict[tuple[str, str], Answer] = {}
-        self._token_path = token_path or f"{base}/v1/oauth/tokens"
+        self._token_path = f"{base}/v1/oauth/tokens"
         self._separator = self.quirks.separator or "%1F"
 
     @classmethod
     def nessie(cls) -> FakeIceberg:
-        """Returns Nessie with one warehouse, which is called `warehouse`."""
         return cls(
             NESSIE,
             base="/iceberg",
@@ -154,7 +152,6 @@ class FakeIceberg(FakeServer):
             self._catalog.commit(self._catalog.key(levels), name, requirements, updates)
 
     def metadata(self, levels: Sequence[str], name: str) -> Json | None:
-        """Returns the metadata of a table; None if it does not exist."""
         with self._lock:
             table = self._catalog.find(self._catalog.key(levels), name)
         return None if table is None else table["metadata"]
@@ -311,7 +308,6 @@ class FakeIceberg(FakeServer):
         return Answer.of({**table, **self._access(request)}).with_headers(tag)
 
     def _access(self, request: Received) -> Json:
-        """Returns the access to a table's storage for a client."""
         vending = "vended-credentials" in request.headers.get(VENDING, "")
         if vending and self._refuses_delegation is not None:
             raise Refusal(self._refuses_delegation, None, "Credential vending is not enabled for this catalog")

@@ -309,7 +309,6 @@ class PolarisTokens:
         }
 
     def grant(self, principal: str) -> str:
-        """Returns a new token in the form of a JWT."""
         parts = [{"alg": "RS256", "typ": "JWT"}, {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}]
         encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
         token = ".".join((*encoded, secrets.token_urlsafe(48)))

@@ -62,7 +62,6 @@ class NamedObjects(Generic[T]):
         return entries[0]
 
     def one(self, name: str) -> T:
-        """Returns the object with a name, which must exist."""
         result = self.find(name)
         assert result is not None
         return result
@@ -193,7 +192,6 @@ def table_info(body: Json, location: str, properties: Json | None, columns: list
 
 
 def made() -> Json:
-    """Returns the creator and the time of creation."""
     now = int(time.time() * 1000)
     return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}
 
@@ -203,7 +201,6 @@ KINDS = {"volumes": "Volume", "functions": "Function", "models": "Registered_mod
 
 
 def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> AssetRow:
-    """Returns a new volume, MANAGED or EXTERNAL."""
     own: Json = {"volume_id": str(uuid4()), "volume_type": kind, "storage_location": location}
     return AssetRow({**_named(catalog, schema, name), **own})
 
@@ -242,17 +239,14 @@ class User:
         return any(grant == full_name or grant.startswith(f"{full_name}.") for grant in self.grants)
 
     def check(self, full_name: str) -> None:
-        """Raises an error if the user may not read an existing object."""
         if not self.sees(full_name):
             raise forbidden()
 
     @property
     def is_authorized(self) -> bool:
-        """Returns whether the server checks rights."""
         return self is not EVERYBODY
 
     def check_owner(self) -> None:
-        """Raises an error for a user without the right to change objects."""
         if self.grants is not None:
             raise forbidden()
 

@@ -54,7 +54,6 @@ class Lake:
         return lance.dataset(self.location(), version=version)
 
     def ids(self, version: int | None = None) -> list[Any]:
-        """Returns the sorted values of the column `id`."""
         return sorted(self.dataset(version).to_table()["id"].to_pylist())
 
 
