@@ -179,15 +179,11 @@ async def test_so_do_async_ones_but_for_searches_by_vector(catalog: Catalog, hom
 
 
 def test_created_tables_are_declared(catalog: Catalog, home: list[str]) -> None:
-    operations: list[Any] = []
+    calls: list[Call] = []
     with connected(catalog, "CreateTable") as db:
-
-        def tell(call: Call) -> None:
-            operations.append(call.operation)
-
-        with db.namespace_client().observe(tell):
+        with db.namespace_client().observe(calls.append):
             assert db.create_table("t", ROWS, namespace_path=home).count_rows() == 10
-        assert "declare_table" in operations
+        assert "declare_table" in [call.operation for call in calls]
         assert db.open_table("t", namespace_path=home).search([3.0, 0.0]).limit(1).to_list()[0]["id"] == 3
 
 
