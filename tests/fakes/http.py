@@ -41,6 +41,19 @@ class FakeServer(ThreadedServer[Fault]):
         """Scheme, host and port; they stay the same after a restart."""
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def endpoint(self) -> str:
+        return self.url
+
+    def add_lance_tables(self: Any, *place: Any, stem: str = "t") -> list[str]:
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ... Their number comes after the arguments
+        of `add_table` above the name."""
+        *above, count = place
+        names = [f"{stem}{i:04}" for i in range(count)]
+        for name in names:
+            self.add_table(*above, name)
+        return names
+
     def clear(self) -> None:
         self.requests.clear()
         self.connections = 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic
+from typing import Self
 
 import httpx
 
@@ -48,6 +49,13 @@ class JavaServer:
         self._ready = ready
         self._start_within = start_within
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         """Starts the server and returns when it is ready; raises `ServerError` if that fails."""

@@ -139,13 +139,6 @@ class FakeIceberg(FakeServer):
             self._catalog.plant_table(levels, name, creation(location, properties, snapshots, format_version))
         return location
 
-    def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(levels, name)
-        return names
-
     def commit(self, levels: Sequence[str], name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """Changes a table as another client would."""
         with self._lock:

@@ -77,10 +77,6 @@ class FakeLakekeeper(FakeServer):
         self._removed: dict[tuple[Levels, str], int] = {}  # The times at which requests deleted tables, by folded names
 
     @property
-    def endpoint(self) -> str:
-        return self.url
-
-    @property
     def properties(self) -> dict[str, str]:
         return {"endpoint": self.endpoint, "warehouse": _WAREHOUSE}
 
@@ -110,13 +106,6 @@ class FakeLakekeeper(FakeServer):
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
             self.warehouse.plant_namespace(levels, {}).iceberg.add(fold_name(name))
-
-    def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(levels, name)
-        return names
 
     def error(self, status: int) -> Answer:
         return Refusal(status, None, "on demand").answer()
