@@ -56,7 +56,6 @@ class Answer:
 
     @property
     def is_unknown(self) -> bool:
-        """Returns whether the error says that the outcome is unknown."""
         return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
 
     def __str__(self) -> str:
@@ -168,7 +167,6 @@ class Model:
         return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
 
     def rows(self, name: Name) -> Rows | None:
-        """Returns the rows of a table; None if nothing was written."""
         return self.data.get(self.tables[name])
 
     def others_at(self, name: Name) -> list[Name]:

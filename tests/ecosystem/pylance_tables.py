@@ -43,5 +43,4 @@ def read_by_class_path(class_path: str, properties: dict[str, str], id: list[str
 
 
 def missing(ns: Namespace, id: list[str]) -> None:
-    """Raises an error, because the table does not exist."""
     ids(ns, id)

@@ -257,7 +257,6 @@ PUSHDOWN = pytest.mark.parametrize("pushdown", [[], ["QueryTable"]])
 
 
 def queries(rest: Mapping[str, str]) -> int:
-    """Returns the number of queries that the server has run."""
     request = Request(f"{rest['uri']}/metrics", headers={"x-lance-token": TOKEN})
     with build_opener(ProxyHandler({})).open(request) as answer:
         result = re.search(

@@ -48,7 +48,6 @@ class Target:
 
     @property
     def nowhere(self) -> list[str]:
-        """Returns a namespace that does not exist."""
         return [*self.catalog.above, "nowhere"]
 
     @property

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 from aiohttp import web
 
 from tests.fakes.server import Answer, Fault, RateLimit, Received, ThreadedServer, When
@@ -81,7 +82,6 @@ class FakeServer(ThreadedServer[Fault]):
         return limit
 
     def cut(self, *, times: int | None = 1, match: str = "", when: When = "before") -> None:
-        """Resets the connection instead of a response."""
         self._add(Fault(match, times, when, None))
 
     def reply(
@@ -154,6 +154,18 @@ def _reset(transport: asyncio.BaseTransport | None) -> None:
     # A socket without lingering is closed with RST, which clients see as a reset and not as an end.
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
+
+
+class Forwarder(FakeServer):
+    """Passes requests to another server."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._target = httpx.Client(base_url=endpoint, trust_env=False)
+
+    def stop(self) -> None:
+        super().stop()
+        self._target.close()
 
 
 ERROR_TYPES = {

@@ -224,13 +224,11 @@ class ThreadedServer(ABC, Generic[F]):
             self._thread = None
 
     def delay(self, seconds: float, match: str = "", *, times: int | None = None) -> None:
-        """Delays requests before they are performed, like a slow server or network."""
         with self._lock:
             self._delays.append(Delay(match, times, seconds))
 
     @contextmanager
     def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes requests wait until the hold is released, or its context ends."""
         hold = Hold(match)
         with self._lock:
             self._holds.append(hold)

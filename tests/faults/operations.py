@@ -144,7 +144,6 @@ def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
 
 
 def in_doubt(error: object) -> bool:
-    """Returns whether an error says that it is unknown whether a change took effect."""
     return "whether it took effect is unknown" in str(error)
 
 

@@ -241,7 +241,6 @@ def changed(value: Any, path: Path, new: Any) -> Any:
 
 @st.composite
 def mutated(draw: st.DrawFn, good: Any) -> Any:
-    """Returns a correct response with one to three errors."""
     value = good
     for _ in range(draw(st.integers(1, 3))):
         value = changed(value, draw(st.sampled_from(list(paths(value)))), draw(st.one_of(st.just(DROPPED), ODD)))

@@ -269,7 +269,6 @@ class Operations(RuleBasedStateMachine):
         self.declared(id, result, {})
 
     def root(self) -> str:
-        """Returns the namespace for tables."""
         root = self.site.properties.get("root")
         if root is None:
             home = self.ns("describe_namespace", {"id": list(self.home)})
@@ -359,7 +358,6 @@ class Operations(RuleBasedStateMachine):
         return self.home if where is None else self.namespace(where)
 
     def pages(self, operation: str, id: NamespaceId, limit: int | None, items: Callable[[Any], Sequence[str]]) -> Any:
-        """Returns all names of a listing, page by page, or its error."""
         result: list[str] = []
         token = None
         while True:

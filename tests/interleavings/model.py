@@ -240,7 +240,6 @@ def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -
 
 
 def _new(number: int, places: Mapping[str, str]) -> str:
-    """Returns the place of a table that an operation makes."""
     return places.get(f"place {number}", f"place {number}")
 
 

@@ -59,7 +59,6 @@ class Case:
 
 
 def cases(stage: Stage) -> list[Case]:
-    """Returns all pairs of programs that a site can run."""
     pairs = combinations_with_replacement(stage.programs, 2)
     new_pairs = combinations_with_replacement(stage.new_programs, 2)
     return [*(Case(pair) for pair in pairs), *(Case(pair, False) for pair in new_pairs)]
@@ -99,7 +98,6 @@ class Story:
 
 
 async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
-    """Runs programs in one order, and checks what came of it."""
     first = await stage.begin(case.programs, exists=case.exists)
     run, story, events = Run(choose, case.death), Story(case), list[Event]()
 

@@ -65,7 +65,6 @@ class Stage:
 
     @property
     def programs(self) -> Mapping[str, Sequence[Action]]:
-        """Returns the programs that the site can run on an existing table."""
         lacking = {*(() if self.site.can.renames else RENAMES), *(() if self.site.can.replaces else ("replace",))}
         # A copy registers a table at a location of another storage.
         lacking |= COPIES if "storage.aws_endpoint" in self.site.properties else set()
@@ -222,7 +221,6 @@ async def connect(site: Site, stack: AsyncExitStack) -> AsyncNamespace:
 
 
 def read(dataset: Any) -> Found:
-    """Returns the rows of a dataset, and those of its tag and branch."""
     try:
         found = Found("rows", rows=frozenset(dataset.to_table()["v"].to_pylist()))
     except (OSError, ValueError) as e:

@@ -53,7 +53,6 @@ class Release:
         return user_cache() / "hive" / self.coordinate.split(":")[2] / "home"
 
     def libraries(self) -> list[Path]:
-        """Returns the jars that the release needs and does not contain."""
         jars = classpath(f"hive-{self.version}", self.beside)
         return jars + (classpath(f"hive-{self.version}-alone", self.alone, ("*:*",)) if self.alone else [])
 

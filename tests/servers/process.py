@@ -84,7 +84,6 @@ class JavaServer:
         self._process = None
 
     def kill(self) -> None:
-        """Ends the server at once, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

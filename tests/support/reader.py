@@ -60,7 +60,6 @@ class Reader:
 
     @property
     def named(self) -> Mapping[str, Any]:
-        """The variables of the code so far, except for programs."""
         return self._session
 
     async def printed(self, block: Block) -> str:

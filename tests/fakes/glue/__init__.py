@@ -136,7 +136,6 @@ class FakeGlue:
         self._ask("answer_html", Occasion(operation, times), status)
 
     def cut(self, operation: str = "", times: int | None = 1, when: When = "before") -> None:
-        """Resets the connection before or after the operation, instead of a response."""
         self._ask("break_off", Occasion(operation, times), when)
 
     def delay(self, seconds: float, operation: str = "", *, times: int | None = None) -> None:
@@ -145,7 +144,6 @@ class FakeGlue:
 
     @contextmanager
     def hold(self, operation: str = "") -> Iterator[Held]:
-        """Makes calls wait until they are released, or the context ends."""
         held = Held(self._running(), self._ask("hold_back", Occasion(operation)))
         try:
             yield held
@@ -209,7 +207,6 @@ class FakeGlue:
         self._ask("add_tables", catalog_path, database, inputs)
 
     def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
-        """Returns a table as it is stored; raises ValueError if it does not exist."""
         return dict(self._ask("table", catalog_path, database, name))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
@@ -270,7 +267,6 @@ class Control:
             return self._answer()
 
     def close(self) -> None:
-        """Stops the server; its process ends."""
         try:
             self.ask("stop")
         finally:

@@ -89,7 +89,6 @@ class GlueServer(FakeServer):
             self._refusals.clear()
 
     def reset(self) -> None:
-        """Clears content, calls, faults and credentials; quirks stay."""
         self.heal()
         with self._lock:
             self._moto.reset()
@@ -146,7 +145,6 @@ class GlueServer(FakeServer):
             return self._sessions.issued
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes temporary credentials invalid: these, or all so far."""
         with self._lock:
             self._sessions.expire(access_key_id)
 
@@ -222,14 +220,12 @@ class LakeFormation:
         self._count = 0
 
     def grant(self, table: str, permissions: frozenset[str]) -> None:
-        """Restricts the permissions for a table, named `database/table` or `catalog/database/table`."""
         self._grants[table] = permissions
 
     def filter_cells(self, table: str) -> None:
         self._filtered.add(table)
 
     def limit(self, seconds: float | None) -> None:
-        """Sets the lifetime of later credentials, whatever is requested; None means as requested."""
         self._lifetime = seconds
 
     def answer(self, request: Received, keys: Mapping[str, tuple[str, str | None]]) -> Answer:

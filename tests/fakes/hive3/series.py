@@ -179,7 +179,6 @@ class Series:
         self.answers: list[Answer] = []
 
     def run(self) -> list[Answer]:
-        """Returns all replies, in the order of the calls."""
         for part in (self.catalogs, self.databases, self.tables, self.filters, self.bulk, self.changes, self.drops):
             part()
         return self.answers

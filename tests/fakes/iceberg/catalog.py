@@ -138,7 +138,6 @@ class IcebergCatalog:
         return {"removed": removed, "updated": list(updates), "missing": missing}
 
     def tables(self, key: str) -> list[Json]:
-        """Returns the identifiers of a namespace's tables, oldest first."""
         if not self._is_listable(key):
             return []
         namespace = key.split(self.joint)

@@ -71,13 +71,11 @@ class NamedObjects(Generic[T]):
         insort(self._keys, self._key(name))
 
     def move(self, name: str, new: str) -> None:
-        """Gives the object that `find` returns another name."""
         entry = self.one(name)
         self.remove(name)
         self.put(new, entry)
 
     def remove(self, name: str) -> None:
-        """Removes the object that `find` returns."""
         self._keys.remove(self._key(name))
         entries = self._entries[name]
         del entries[0]
@@ -85,7 +83,6 @@ class NamedObjects(Generic[T]):
             del self._entries[name]
 
     def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
-        """Returns the entries after a name, which need not exist."""
         start = 0 if name is None else bisect_right(self._keys, self._key(name))
         result: list[tuple[str, T]] = []
         for key in dict.fromkeys(self._keys[start : start + count]):
@@ -110,7 +107,6 @@ class TableRow:
         self._written.clear()
 
     def text(self, *, columns: bool = True, properties: bool = True) -> bytes:
-        """Returns the table's JSON, optionally with empty columns or properties."""
         form = (columns, properties)
         written = self._written.get(form)
         if written is None:
@@ -271,7 +267,6 @@ class Access:
             self._users.clear()
 
     def user(self, request: Received) -> User:
-        """Returns the user of a request; raises an error for an invalid token."""
         if self._users is None:
             return EVERYBODY
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

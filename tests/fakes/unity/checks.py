@@ -129,7 +129,6 @@ def properties_read(properties: Any) -> dict[str, str | None]:
 
 
 def check_properties(properties: Mapping[str, str | None]) -> None:
-    """Raises an error for properties that the server's database refuses."""
     for key, value in properties.items():
         if value is None:
             raise internal("not-null property references a null or transient value: PropertyDAO.value")
@@ -226,7 +225,6 @@ def check_types(columns: list[Json]) -> None:
 
 
 def check_storable(columns: list[Json]) -> None:
-    """Raises an error for columns that the server's database refuses."""
     if len({(column.get("name"), column.get("position")) for column in columns}) < len(columns):
         raise internal("could not execute statement [Unique index or primary key violation]")
     for column in columns:

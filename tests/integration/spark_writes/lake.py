@@ -58,7 +58,6 @@ class Lake:
 
 
 def files(root: Path) -> set[str]:
-    """Returns all data files, except those of the catalog itself."""
     paths = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
     return {path.name for path in paths}
 
