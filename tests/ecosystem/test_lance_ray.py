@@ -123,6 +123,8 @@ def test_errors_are_those_of_the_spec(catalog: Catalog, table: dict[str, Any], h
     nowhere = [*catalog.above, "nowhere"]
     with pytest.raises(err.NamespaceNotFoundError):
         write({**table, "table_id": [*nowhere, "t"]})
+    with pytest.raises(ValueError, match=r"Streaming write .* is not supported"):
+        lance_ray.write_lance(ray.data.from_arrow(ROWS), stream=True, mode="append", **table)
     assert read(table) == ROWS.to_pylist()
 
 
@@ -143,11 +145,6 @@ def test_a_create_that_fails_leaves_the_table_declared(
         write(table)
     write(table, mode="overwrite")
     assert read(table) == ROWS.to_pylist()
-
-
-def test_there_is_no_streaming_by_a_catalog(table: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"Streaming write .* is not supported"):
-        lance_ray.write_lance(ray.data.from_arrow(ROWS), stream=True, mode="append", **table)
 
 
 @pytest.mark.parametrize("catalog", ["iceberg"], indirect=True)

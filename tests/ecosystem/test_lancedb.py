@@ -76,17 +76,15 @@ def test_a_table_lives_and_ends(db: Any, table: Any, home: list[str]) -> None:
     assert db.list_tables(home).tables == []
 
 
-def test_a_table_is_made_of_a_schema_alone(db: Any, home: list[str]) -> None:
+def test_a_table_is_made_of_a_schema_alone_kept_or_replaced(db: Any, home: list[str]) -> None:
     schema = pa.schema({"id": pa.int64(), "vector": pa.list_(pa.float32(), 2)})
     db.create_table("t", schema=schema, namespace_path=home)
     opened = db.open_table("t", namespace_path=home)
     assert opened.schema == schema and opened.count_rows() == 0
-
-
-def test_exist_ok_keeps_and_overwrite_replaces_what_is_there(db: Any, table: Any, home: list[str]) -> None:
-    assert db.create_table("t", ROWS[:3], namespace_path=home, exist_ok=True).count_rows() == 10
-    assert db.create_table("t", ROWS[:3], namespace_path=home, mode="overwrite").count_rows() == 3
-    assert db.open_table("t", namespace_path=home, version=1).count_rows() == 10
+    assert db.create_table("u", ROWS, namespace_path=home).count_rows() == 10
+    assert db.create_table("u", ROWS[:3], namespace_path=home, exist_ok=True).count_rows() == 10
+    assert db.create_table("u", ROWS[:3], namespace_path=home, mode="overwrite").count_rows() == 3
+    assert db.open_table("u", namespace_path=home, version=1).count_rows() == 10
 
 
 def test_tags_and_branches(db: Any, table: Any, home: list[str]) -> None:

@@ -93,14 +93,6 @@ class VendingPolaris(RenewingPolaris):
         return key.id, key.until
 
 
-class VendingUnity(FakeUnity):
-    """A Unity Catalog that vends a new key for each request."""
-
-    def __init__(self, keys: Keys) -> None:
-        super().__init__(catalog="cat", credentials=_NewEachTime(keys))
-        self.add_schema("cat", "a")
-
-
 class _NewEachTime(Mapping[str, Any]):
     """The response of Unity Catalog to a request for credentials, with another key each time it is read."""
 
@@ -128,7 +120,7 @@ class VendingLake:
     impl: Impl
     keys: Keys
     s3: KeyedS3
-    catalog: VendingPolaris | VendingUnity
+    catalog: VendingPolaris | FakeUnity
     id: tuple[str, ...] = ("cat", "a", "t")  # The id of a new table
 
     @property
@@ -164,9 +156,12 @@ def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
         # A client without a vended key must fail, and not look for a key on the machine.
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("AWS_EC2_METADATA_DISABLED", "true")
         s3 = stack.enter_context(KeyedS3(keys))
-        catalog = VendingUnity(keys) if impl == "unity" else VendingPolaris(keys, s3)
-        stack.enter_context(catalog)
-        yield VendingLake(impl, keys, s3, catalog)
+        if impl == "unity":
+            unity = stack.enter_context(FakeUnity(catalog="cat", credentials=_NewEachTime(keys)))
+            unity.add_schema("cat", "a")
+            yield VendingLake(impl, keys, s3, unity)
+        else:
+            yield VendingLake(impl, keys, s3, stack.enter_context(VendingPolaris(keys, s3)))
 
 
 def _now() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -84,28 +84,20 @@ async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> No
 
 
 ID = ["db", "t"]
-ROWS = pa.table(
-    {
-        "id": pa.array([1], pa.int64()),
-        "small": pa.array([1], pa.uint8()),
-        "large": pa.array([2**64 - 1], pa.uint64()),
-        "price": pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
-        "word": pa.array(["é"], pa.large_string()),
-        "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC")),
-        "vector": pa.array([[0.5, 1.5]], pa.list_(pa.float32(), 2)),
-        "part": pa.array([{"a": True, "b": b"x"}], pa.struct({"a": pa.bool_(), "b": pa.binary()})),
-    }
-)
-SHOWN = {
-    "id": "long",
-    "small": "int",
-    "large": "decimal(20, 0)",
-    "price": "decimal(9, 2)",
-    "word": "string",
-    "at": "timestamptz",
-    "vector": "list<float>",
-    "part": "struct<10: a: optional boolean, 11: b: optional binary>",
+_PART = "struct<10: a: optional boolean, 11: b: optional binary>"
+COLUMNS: Mapping[str, tuple[Any, pa.DataType, str]] = {
+    "id": (1, pa.int64(), "long"),
+    "small": (1, pa.uint8(), "int"),
+    "large": (2**64 - 1, pa.uint64(), "decimal(20, 0)"),
+    "price": (Decimal("1.50"), pa.decimal128(9, 2), "decimal(9, 2)"),
+    "word": ("é", pa.large_string(), "string"),
+    "at": (datetime(2026, 1, 2, tzinfo=UTC), pa.timestamp("us", "UTC"), "timestamptz"),
+    "vector": ([0.5, 1.5], pa.list_(pa.float32(), 2), "list<float>"),
+    "part": ({"a": True, "b": b"x"}, pa.struct({"a": pa.bool_(), "b": pa.binary()}), _PART),
 }
+"""A value of each column, its type in Arrow, and its type as pyiceberg shows it."""
+
+ROWS = pa.table({name: pa.array([value], type) for name, (value, type, _) in COLUMNS.items()})
 
 
 def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: IcebergRest, tmp_path: Path) -> None:
@@ -118,7 +110,8 @@ def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: Iceb
             table = catalog.load_table(tuple(ID))
             # The schema has the id 1, and commits that change no column add none.
             assert table.schema().schema_id == table.metadata.current_schema_id == 1
-            assert {field.name: str(field.field_type) for field in table.schema().fields} == SHOWN
+            shown = {field.name: str(field.field_type) for field in table.schema().fields}
+            assert shown == {name: it for name, (_, _, it) in COLUMNS.items()}
             assert [schema.schema_id for schema in table.metadata.schemas] == [0, 1]
             dataset = lance.dataset(**at)
             dataset.add_columns({"more": "id + 1"})
