@@ -35,7 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
 
 @pytest.fixture
 def ask(spark: SparkSession) -> Ask:
-    """Returns the rows of a statement as tuples."""
     return lambda statement: [tuple(row) for row in spark.sql(statement).collect()]
 
 

@@ -40,7 +40,6 @@ def setting(spark: SparkSession, key: str) -> str:
 
 
 def status(uri: str, **headers: str) -> int:
-    """Returns the HTTP status of a describe of `db.t`."""
     connection = HTTPConnection(urlsplit(uri).netloc, timeout=30)
     try:
         connection.request("POST", "/v1/table/db%24t/describe", json.dumps({"id": ["db", "t"]}), headers)
@@ -60,6 +59,9 @@ def test_nothing_is_left(spark: SparkSession, ask: Ask, lake: Lake, catalog: str
     assert [thread.name for thread in set(threading.enumerate()) - threads if "lance-ns" in thread.name] == []
     with pytest.raises(ConnectionRefusedError):
         status(uri)
+    with pytest.raises(ZeroDivisionError), lake.prefetch().serve(spark, f"{catalog}_again"):
+        _ = 1 / 0
+    assert settings(spark, f"{catalog}_again") == {}
 
 
 def test_the_token_is_wanted_and_not_shown(spark: SparkSession, lake: Lake, catalog: str) -> None:
@@ -88,21 +90,16 @@ def test_another_token_is_reported_to_the_user(spark: SparkSession, ask: Ask, la
             ask(f"SELECT * FROM {catalog}.db.t")
 
 
-def test_a_name_may_be_served_again(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
+def test_a_name_may_be_served_again_and_two_at_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     for n in range(1, 4):
         lake.write(f"t{n}", rows=n)
         with lake.prefetch(f"db.t{n}").serve(spark, catalog):
             assert ask(f"SELECT count(*) FROM {catalog}.db.t{n}") == [(n,)]
+    with lake.prefetch("db.t2").serve(spark, catalog), lake.prefetch("db.t3").serve(spark, f"{catalog}_u"):
+        assert ask(f"SELECT count(*) FROM {catalog}.db.t2 JOIN {catalog}_u.db.t3 USING (id)") == [(2,)]
 
 
-def test_two_catalogs_are_served_at_once(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
-    lake.write("t")
-    lake.write("u", rows=3)
-    with lake.prefetch("db.t").serve(spark, catalog), lake.prefetch("db.u").serve(spark, f"{catalog}_u"):
-        assert ask(f"SELECT count(*) FROM {catalog}.db.t JOIN {catalog}_u.db.u USING (id)") == [(3,)]
-
-
-def test_a_name_that_is_taken_is_refused(spark: SparkSession, lake: Lake, catalog: str) -> None:
+def test_a_name_that_is_taken_or_none_is_refused(spark: SparkSession, lake: Lake, catalog: str) -> None:
     lake.write("t")
     locations = lake.prefetch()
     with locations.serve(spark, catalog):
@@ -113,6 +110,9 @@ def test_a_name_that_is_taken_is_refused(spark: SparkSession, lake: Lake, catalo
         assert spark.table(f"{catalog}.db.t").count() == 10
     with pytest.raises(InvalidInputError, match="'spark_catalog': Spark has loaded a catalog of this name"):
         locations.serve(spark, "spark_catalog").__enter__()
+    for name in ("", "a.b", "a b", "`"):
+        with pytest.raises(InvalidInputError, match="not a valid catalog name"):
+            locations.serve(spark, name).__enter__()
 
 
 def test_an_address_that_is_taken_by_now_is_reported(spark: SparkSession, lake: Lake, catalog: str) -> None:
@@ -127,13 +127,6 @@ def test_an_address_that_is_taken_by_now_is_reported(spark: SparkSession, lake: 
     assert settings(spark, catalog) == {}
 
 
-@pytest.mark.parametrize("name", ["", "a.b", "a b", "`"])
-def test_a_name_that_is_none_is_refused(spark: SparkSession, lake: Lake, name: str) -> None:
-    lake.write("t")
-    with pytest.raises(InvalidInputError, match="not a valid catalog name"):
-        lake.prefetch().serve(spark, name).__enter__()
-
-
 def test_requests_after_the_end_get_an_error(spark: SparkSession, ask: Ask, lake: Lake, catalog: str) -> None:
     lake.write("t")
     with lake.prefetch().serve(spark, catalog):
@@ -142,13 +135,6 @@ def test_requests_after_the_end_get_an_error(spark: SparkSession, ask: Ask, lake
         frame.count()
     with pytest.raises(Py4JJavaError, match="error sending request for url"):
         ask(f"SELECT * FROM {catalog}.db.t")
-
-
-def test_what_goes_wrong_inside_goes_on(spark: SparkSession, lake: Lake, catalog: str) -> None:
-    lake.write("t")
-    with pytest.raises(ZeroDivisionError), lake.prefetch().serve(spark, catalog):
-        _ = 1 / 0
-    assert settings(spark, catalog) == {}
 
 
 def test_a_closed_resolver_is_reported(spark: SparkSession, tmp_path: Path, catalog: str) -> None:
@@ -191,9 +177,8 @@ def test_storage_options_about_to_expire_are_warned_of(spark: SparkSession, tmp_
     lake.namespace.close()
 
 
-@pytest.fixture(scope="module")
-def errors_without_connector(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Returns what a process without the connector writes to its standard error when it serves, and asks for it."""
+def test_the_errors_name_the_missing_connector(tmp_path: Path) -> None:
+    """In a process without the connector, which serves locations, and asks for the connector."""
     program = """
         import sys
         import traceback
@@ -212,16 +197,8 @@ def errors_without_connector(tmp_path_factory: pytest.TempPathFactory) -> str:
         finally:
             spark.stop()
     """
-    command = [sys.executable, "-c", dedent(program), str(tmp_path_factory.mktemp("lake"))]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
-
-
-def test_the_error_names_the_missing_connector(errors_without_connector: str) -> None:
-    errors = errors_without_connector
+    command = [sys.executable, "-c", dedent(program), str(tmp_path)]
+    errors = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     assert "InvalidInputError: serve: the Lance connector is not on Spark's class path" in errors
     assert "local_spark(connector=True)" in errors and "spark.driver.extraClassPath" in errors
-
-
-def test_a_session_without_the_connector_is_not_passed_off_as_one_with_it(errors_without_connector: str) -> None:
-    error = "InvalidInputError: local_spark: this process has started Spark without the connector"
-    assert error in errors_without_connector
+    assert "InvalidInputError: local_spark: this process has started Spark without the connector" in errors

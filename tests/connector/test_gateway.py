@@ -83,11 +83,13 @@ def test_deregistered_table_is_created_again_with_other_columns(ask: Ask, db: st
     assert ask(f"SELECT * FROM {table}") == [("x",)]
 
 
-def test_replaced_table_has_the_new_rows(ask: Ask, db: str) -> None:
+def test_rows_are_replaced_and_deleted(ask: Ask, db: str) -> None:
     table = f"{db}.replaced"
     ask(f"CREATE TABLE {table} AS SELECT id FROM range(3)")
     ask(f"INSERT OVERWRITE {table} SELECT id FROM range(5)")
     assert ask(f"SELECT count(*) FROM {table}") == [(5,)]
+    ask(f"DELETE FROM {table} WHERE id >= 3")
+    assert ask(f"SELECT count(*) FROM {table}") == [(3,)]
     ask(f"DROP TABLE {table} PURGE")
     ask(f"CREATE TABLE {table} AS SELECT 'y' AS word")
     assert ask(f"SELECT * FROM {table}") == [("y",)]
@@ -102,13 +104,6 @@ def test_tables_are_listed_described_and_missed(ask: Ask, db: str) -> None:
     ask(f"DROP TABLE IF EXISTS {db}.listed")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
         ask(f"DROP TABLE {db}.listed")
-
-
-def test_rows_are_deleted(ask: Ask, db: str) -> None:
-    table = f"{db}.changed"
-    ask(f"CREATE TABLE {table} AS SELECT id FROM range(5)")
-    ask(f"DELETE FROM {table} WHERE id >= 3")
-    assert ask(f"SELECT count(*) FROM {table}") == [(3,)]
 
 
 def test_view_reads_appended_rows(spark: SparkSession, ask: Ask, db: str) -> None:

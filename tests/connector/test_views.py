@@ -27,26 +27,18 @@ def pinned(lake: Lake, *what: str) -> Locations:
     return result
 
 
-def test_a_view_reads_the_version_that_was_pinned(spark: SparkSession, ask: Ask, lake: Lake) -> None:
+def test_views_read_the_versions_that_were_pinned_side_by_side(spark: SparkSession, ask: Ask, lake: Lake) -> None:
     lake.write("t")
     with views(spark, pinned(lake)) as made:
         assert made.connector
         lake.write("t", rows=5, mode="append")
         assert ask("SELECT count(*), max(id) FROM db_t WHERE id > 3") == [(6, 9)]
         assert spark.table("db_t").columns == ["id"]
-    lake.resolver.forget()
-    with views(spark, pinned(lake)):
-        assert ask("SELECT count(*) FROM db_t") == [(15,)]
-
-
-def test_old_versions_are_read_side_by_side(spark: SparkSession, ask: Ask, lake: Lake) -> None:
-    lake.write("t")
-    old = pinned(lake)
-    lake.write("t", rows=5, mode="append")
-    lake.resolver.forget()
-    with views(spark, old), views(spark, pinned(lake), name=lambda id: f"{id.name}_now"):
-        assert ask("SELECT count(*) FROM t_now LEFT ANTI JOIN db_t USING (id)") == [(0,)]
-        assert ask("SELECT (SELECT count(*) FROM t_now) - (SELECT count(*) FROM db_t)") == [(5,)]
+        lake.resolver.forget()
+        with views(spark, pinned(lake), name=lambda id: f"{id.name}_now"):
+            assert ask("SELECT count(*) FROM t_now") == [(15,)]
+            assert ask("SELECT count(*) FROM t_now LEFT ANTI JOIN db_t USING (id)") == [(0,)]
+            assert ask("SELECT (SELECT count(*) FROM t_now) - (SELECT count(*) FROM db_t)") == [(5,)]
 
 
 def test_the_union_of_many_views_costs_no_call(spark: SparkSession, ask: Ask, lake: Lake) -> None:

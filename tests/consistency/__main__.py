@@ -21,7 +21,6 @@ def crashes(site: Site, seeds: Iterable[int]) -> Iterator[crash.Round]:
 
 
 def races(site: Site, plan: str, seeds: Iterable[int]) -> Iterator[Race]:
-    """Runs rounds of a race."""
     with racers(track(site)) as processes:
         for seed in seeds:
             yield processes.run(plan, seed)

@@ -40,7 +40,6 @@ class Place:
         return str(self.disk / "spare")
 
     def model(self) -> Model:
-        """Returns the state at the beginning of the round."""
         return Model(self.terms, data={self.spare: frozenset(SPARE)})
 
 
@@ -136,7 +135,6 @@ def _acknowledge(model: Model, it: Operation, answer: Answer, round: Round) -> N
 
 
 def _work(connection: Connection, place: Place, seed: int, calls: int | None) -> None:
-    """Performs operations and reports each, until this process is killed."""
     asyncio.run(_working(connection, place, seed, calls))
 
 
@@ -218,7 +216,6 @@ def _shown(rows: object) -> str:
 
 
 async def _look(ns: AsyncNamespace, place: Place, state: Found) -> None:
-    """Lists, describes and reads the tables; records contradictions."""
     listed: set[Name] = set()
     for parent in {name[:-1] for name in place.terms.names}:
         try:
@@ -324,7 +321,6 @@ def _files(place: Place) -> list[Path]:
 
 
 def _orphans(place: Place, known: set[str]) -> list[str]:
-    """Returns folders that contain files and belong to no known location."""
     folders = set()
     for file in _files(place):
         if not any(str(file).startswith(f"{it}/") for it in known):

@@ -52,12 +52,10 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Returns whether the operation succeeded."""
         return self.error is None
 
     @property
     def is_unknown(self) -> bool:
-        """Returns whether the error says that the outcome is unknown."""
         return self.error is not None and ("unknown" in self.message or "may take effect" in self.message)
 
     def __str__(self) -> str:
@@ -87,7 +85,6 @@ class GoneWhileRead(Exception):
 
 
 async def read(ns: AsyncNamespace, name: Name) -> tuple[int, ...]:
-    """Returns the rows of a table, in order."""
     dataset = await ns.open(name)
     try:
         return tuple(sorted(dataset.to_table(columns=["id"])["id"].to_pylist()))
@@ -170,7 +167,6 @@ class Model:
         return Model(self.terms, dict(self.tables), dict(self.data), dict(self.homes), set(self.left), self.side)
 
     def rows(self, name: Name) -> Rows | None:
-        """Returns the rows of a table; None if nothing was written."""
         return self.data.get(self.tables[name])
 
     def others_at(self, name: Name) -> list[Name]:

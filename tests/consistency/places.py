@@ -39,7 +39,6 @@ def place(site: Site, seed: int) -> Place:
 
 
 def track(site: Site) -> Track:
-    """Provides a namespace for races."""
     namespace = (*site.above, "races")
     with Namespace.connect(site.impl, site.properties) as ns:
         ns.create_namespace({"id": list(namespace)})

@@ -59,7 +59,6 @@ class Racers:
         self._judge = judge
 
     def run(self, plan: str, seed: int) -> Race:
-        """Runs a round and checks it."""
         race, began = Race(plan, seed), perf_counter()
         names = [(*self._track.namespace, f"{plan[0]}{seed}{letter}") for letter in "abcde"]
         before, tasks = PLANS[plan](Random(seed), names, self._track.replaces)
@@ -93,7 +92,6 @@ def _asked(process: Connection, tasks: Tasks) -> list[Event]:
 
 @contextmanager
 def racers(track: Track) -> Iterator[Racers]:
-    """Provides processes until the end of the context."""
     with ExitStack() as stack:
         connections = []
         for number in range(PROCESSES + 1):

@@ -96,7 +96,6 @@ def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:
 
 
 def finish_copy(job: Job, outcome: Outcome | None = None) -> Finish:
-    """Runs the copy to its end in a separate process."""
     began = perf_counter()
     with started(_copy, job, None, False) as (_, connection):
         finish: Finish = receive(connection)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -35,19 +37,25 @@ PARAMS = [
 ]
 
 
+R = TypeVar("R", crash.Round, Race)
+
+
+def run_rounds(count: int, run: Callable[[int], R]) -> tuple[list[R], list[R]]:
+    """Returns the rounds, and those of them with violations."""
+    done: list[R] = []
+    for seed in range(count):
+        done.append(run(seed))
+        if len([it for it in done if it.violations]) == ENOUGH:
+            break
+    return done, [it for it in done if it.violations]
+
+
 @pytest.mark.parametrize("name", PARAMS)
 def test_a_killed_process_loses_nothing_and_leaves_every_name_usable(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    done: list[crash.Round] = []
-    bad: list[crash.Round] = []
     with SITES[name](tmp_path) as site:
-        for seed in range(KILLS[name]):
-            round = crash.run(place(site, seed), seed)
-            done.append(round)
-            bad += [round] if round.violations else []
-            if len(bad) == ENOUGH:
-                break
+        done, bad = run_rounds(KILLS[name], lambda seed: crash.run(place(site, seed), seed))
     operations, seconds = sum(len(it.log) for it in done), sum(it.seconds for it in done)
     figures = (
         f"{name}: {len(done)} kills, {sum(bool(it.cut) for it in done)} of them in the middle of one of "
@@ -90,7 +98,6 @@ ROUNDS = {"mixed": rounds(4, 25), "overwrites": rounds(6, 60), "creates": rounds
 """Number of rounds of each plan for each catalog."""
 
 FEWER = {"hive-3.1.3": 6, "iceberg-1.11.0": 4}  # Divisor of the number of rounds for slow servers
-ENOUGH_RACES = 3  # Number of failed rounds after which the test ends
 CACHED = "iceberg-fake-with-a-cache"
 NAMES = ("dir", "glue", CACHED, "polaris-fake-filtered", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
 USUAL = ("dir", "unity-fake", "hive-3.1.3", "iceberg-1.11.0")
@@ -119,14 +126,7 @@ def test_an_order_of_steps_explains_every_answer(
     racing: tuple[str, Racers], plan: str, record_property: Callable[[str, object], None]
 ) -> None:
     name, processes = racing
-    done: list[Race] = []
-    bad: list[Race] = []
-    for seed in range(max(1, ROUNDS[plan] // FEWER.get(name, 1))):
-        race = processes.run(plan, seed)
-        done.append(race)
-        bad += [race] if race.violations else []
-        if len(bad) == ENOUGH_RACES:
-            break
+    done, bad = run_rounds(max(1, ROUNDS[plan] // FEWER.get(name, 1)), partial(processes.run, plan))
     operations, seconds = sum(len(it.events) for it in done), sum(it.seconds for it in done)
     figures = (
         f"{name}, {plan}: {len(done)} rounds, {operations:,} operations, {seconds:.0f} s, "

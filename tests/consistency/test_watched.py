@@ -81,7 +81,6 @@ class History:
         return step
 
     def finish(self, step: Step, outcome: Seen | None) -> None:
-        """Records that a change was made."""
         step.outcome, step.done = outcome, True
         for name in step.names:
             self.tables.pop(name, None)
@@ -90,7 +89,6 @@ class History:
         self._settle(step)
 
     def see(self, change: Mapping[str, Any]) -> None:
-        """Records what the watch tells."""
         kind, name = change["change"], change["id"][-1]
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if kind == "renamed":

@@ -123,7 +123,6 @@ class Diary:
         return {"namespace_impl": CLASS_PATH, "namespace_properties": properties}
 
     def makers(self) -> Sequence[int]:
-        """Returns the processes that created a namespace, in order."""
         return [pid for pid, operation, _ in self._lines() if operation == "made"]
 
     def calls(self, *, here: bool) -> Sequence[str]:
@@ -133,7 +132,6 @@ class Diary:
         return [operation for mine, operation in lines if mine == here and operation not in ("made", "fetch_token")]
 
     def forget(self) -> None:
-        """Clears the records."""
         self.path.write_text("")
 
     def _lines(self) -> Sequence[tuple[int, str, str]]:

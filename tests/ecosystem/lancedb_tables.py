@@ -25,7 +25,6 @@ def connected(catalog: Catalog, *pushdown: str, **properties: str) -> Iterator[A
 
 @asynccontextmanager
 async def async_connected(catalog: Catalog, *pushdown: str, **properties: str) -> AsyncIterator[Any]:
-    """Provides an async connection, and closes its namespace."""
     db = lancedb.connect_namespace_async(
         catalog.class_path, {**catalog.properties, **properties}, namespace_client_pushdown_operations=[*pushdown]
     )

@@ -23,7 +23,6 @@ def opened(namespace: Namespace, id: list[str], version: int | str | None = None
 
 
 def ids(namespace: Namespace, id: list[str], version: int | str | None = None) -> list[int]:
-    """Returns the sorted values of the column `id`."""
     return sorted(opened(namespace, id, version).to_table()["id"].to_pylist())
 
 
@@ -44,5 +43,4 @@ def read_by_class_path(class_path: str, properties: dict[str, str], id: list[str
 
 
 def missing(ns: Namespace, id: list[str]) -> None:
-    """Raises an error, because the table does not exist."""
     ids(ns, id)

@@ -76,17 +76,15 @@ def test_a_table_lives_and_ends(db: Any, table: Any, home: list[str]) -> None:
     assert db.list_tables(home).tables == []
 
 
-def test_a_table_is_made_of_a_schema_alone(db: Any, home: list[str]) -> None:
+def test_a_table_is_made_of_a_schema_alone_kept_or_replaced(db: Any, home: list[str]) -> None:
     schema = pa.schema({"id": pa.int64(), "vector": pa.list_(pa.float32(), 2)})
     db.create_table("t", schema=schema, namespace_path=home)
     opened = db.open_table("t", namespace_path=home)
     assert opened.schema == schema and opened.count_rows() == 0
-
-
-def test_exist_ok_keeps_and_overwrite_replaces_what_is_there(db: Any, table: Any, home: list[str]) -> None:
-    assert db.create_table("t", ROWS[:3], namespace_path=home, exist_ok=True).count_rows() == 10
-    assert db.create_table("t", ROWS[:3], namespace_path=home, mode="overwrite").count_rows() == 3
-    assert db.open_table("t", namespace_path=home, version=1).count_rows() == 10
+    assert db.create_table("u", ROWS, namespace_path=home).count_rows() == 10
+    assert db.create_table("u", ROWS[:3], namespace_path=home, exist_ok=True).count_rows() == 10
+    assert db.create_table("u", ROWS[:3], namespace_path=home, mode="overwrite").count_rows() == 3
+    assert db.open_table("u", namespace_path=home, version=1).count_rows() == 10
 
 
 def test_tags_and_branches(db: Any, table: Any, home: list[str]) -> None:
@@ -179,15 +177,11 @@ async def test_so_do_async_ones_but_for_searches_by_vector(catalog: Catalog, hom
 
 
 def test_created_tables_are_declared(catalog: Catalog, home: list[str]) -> None:
-    operations: list[Any] = []
+    calls: list[Call] = []
     with connected(catalog, "CreateTable") as db:
-
-        def tell(call: Call) -> None:
-            operations.append(call.operation)
-
-        with db.namespace_client().observe(tell):
+        with db.namespace_client().observe(calls.append):
             assert db.create_table("t", ROWS, namespace_path=home).count_rows() == 10
-        assert "declare_table" in operations
+        assert "declare_table" in [call.operation for call in calls]
         assert db.open_table("t", namespace_path=home).search([3.0, 0.0]).limit(1).to_list()[0]["id"] == 3
 
 
@@ -261,7 +255,6 @@ PUSHDOWN = pytest.mark.parametrize("pushdown", [[], ["QueryTable"]])
 
 
 def queries(rest: Mapping[str, str]) -> int:
-    """Returns the number of queries that the server has run."""
     request = Request(f"{rest['uri']}/metrics", headers={"x-lance-token": TOKEN})
     with build_opener(ProxyHandler({})).open(request) as answer:
         result = re.search(

@@ -47,16 +47,7 @@ class Target:
         return [*self.home[:-1], ""]
 
     @property
-    def table(self) -> str:
-        return "$".join([*self.home, "t"])
-
-    @property
-    def missing(self) -> str:
-        return "$".join([*self.home, "nope"])
-
-    @property
     def nowhere(self) -> list[str]:
-        """Returns a namespace that does not exist."""
         return [*self.catalog.above, "nowhere"]
 
     @property
@@ -64,13 +55,13 @@ class Target:
         return "$".join(self.nowhere)
 
 
-_MISSING = "TableNotFoundError: Table not found: {g.missing} ("
+_MISSING = "TableNotFoundError: Table not found: {g.name}$nope ("
 _LOST = "NamespaceNotFoundError: Namespace not found: {g.lost} ("
 CALLS: dict[str, tuple[Callable[[Target], Any], type[Exception], str]] = {
     "open a missing table": (
         lambda g: g.db.open_table("nope", namespace_path=g.home),
         err.TableNotFoundError,
-        "Table not found: {g.missing}",
+        "Table not found: {g.name}$nope",
     ),
     "drop a missing table": (lambda g: g.db.drop_table("nope", namespace_path=g.home), RuntimeError, _MISSING),
     "rename a missing table": (
@@ -81,7 +72,7 @@ CALLS: dict[str, tuple[Callable[[Target], Any], type[Exception], str]] = {
     "create a table that is there": (
         lambda g: g.db.create_table("t", ROWS, namespace_path=g.home),
         RuntimeError,
-        "TableAlreadyExistsError: Table already exists: {g.table} (",
+        "TableAlreadyExistsError: Table already exists: {g.name}$t (",
     ),
     "create in a missing namespace": (
         lambda g: g.db.create_table("t", ROWS, namespace_path=g.nowhere),
@@ -313,13 +304,7 @@ def test_a_token_that_the_server_does_not_know(impl: str) -> None:
         check(catalog, wrong, err.UnauthenticatedError, "Unauthenticated")
 
 
-def test_an_aws_key_that_is_over() -> None:
-    with _glue() as (server, catalog):
-        server.expire(catalog.properties["access_key_id"])
-        check(catalog, {}, err.UnauthenticatedError, "Unauthenticated")
-
-
-def test_a_principal_who_may_not() -> None:
+def test_a_principal_who_may_not_and_an_aws_key_that_is_over() -> None:
     with _polaris() as (server, catalog):
         # Missing objects are reported to all clients.
         server.add_table("lake", ["sales"], "t")
@@ -327,6 +312,9 @@ def test_a_principal_who_may_not() -> None:
     with _glue() as (server, catalog):
         server.deny()
         check(catalog, {}, err.PermissionDeniedError, "Permission denied")
+        server.heal()
+        server.expire(catalog.properties["access_key_id"])
+        check(catalog, {}, err.UnauthenticatedError, "Unauthenticated")
 
 
 @pytest.mark.parametrize("impl", ["iceberg", "unity"])

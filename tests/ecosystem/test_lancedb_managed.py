@@ -27,7 +27,6 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def versions(db: Any) -> list[int]:
-    """Returns the versions that the catalog has committed."""
     listed = db.namespace_client().list_table_versions(ListTableVersionsRequest(id=[*HOME, "t"]))
     return sorted(version.version for version in listed.versions)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import lance_namespace
 import lance_namespace as spec
 import lance_namespace_impls  # noqa: F401  # it registers the names of its classes
@@ -18,7 +17,7 @@ from lance_ns_async import Namespace
 from tests.documentation.pages import Page
 from tests.ecosystem.catalogs import Start
 from tests.ecosystem.pages_elsewhere import Elsewhere
-from tests.fakes.http import FakeServer
+from tests.fakes.http import Forwarder
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
@@ -47,7 +46,6 @@ class Old:
 
 
 def code() -> Mapping[str, Callable[..., Any]]:
-    """Returns the functions of the page."""
     source = next(it.source for it in Page("migrate.md").blocks() if it.language == "python")
     session: dict[str, Any] = {}
     exec(source, session)
@@ -112,13 +110,11 @@ def walk(namespace: Any, old: Old, name: str) -> Mapping[str, str]:
 
 
 def listed(namespace: Any, old: Old) -> list[str]:
-    """Returns the last names of the namespaces."""
     names = namespace.list_namespaces(spec.ListNamespacesRequest(id=[*old.above])).namespaces
     return [name.rpartition(".")[2] for name in names]
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """Returns the answer, or the class of the error."""
     try:
         return call()
     except Exception as error:
@@ -164,21 +160,13 @@ def old_hive(impl: str, uri: str, directory: Path, *above: str) -> Old:
     return Old(impl, {"uri": uri, "root": root, "client.pool-size": "2"}, above, root)
 
 
-class Prefixed(FakeServer):
+class Prefixed(Forwarder):
     """Passes requests to an Iceberg catalog, at `/v1/lake` in place of `/v1`, as its configuration says."""
-
-    def __init__(self, endpoint: str) -> None:
-        super().__init__()
-        self._catalog = httpx.Client(base_url=endpoint, trust_env=False)
-
-    def stop(self) -> None:
-        super().stop()
-        self._catalog.close()
 
     def handle(self, request: Received) -> Answer:
         path = request.path.replace("/v1/lake/", "/v1/")
         headers = {"Content-Type": "application/json"}
-        response = self._catalog.request(request.method, path, content=request.body, headers=headers)
+        response = self._target.request(request.method, path, content=request.body, headers=headers)
         if not path.startswith("/v1/config"):
             return Answer(response.status_code, response.content, headers)
         return Answer.of({**response.json(), "defaults": {"prefix": "lake"}})

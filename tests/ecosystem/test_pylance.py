@@ -15,13 +15,6 @@ import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import (
-    CountTableRowsRequest,
-    DeclareTableRequest,
-    DeregisterTableRequest,
-    DescribeTableRequest,
-    DropTableRequest,
-)
 
 from lance_ns_async import Call, Namespace, TableId
 from tests.ecosystem.catalogs import Catalog, on_each_kind, on_served
@@ -41,7 +34,7 @@ def test_a_table_lives_and_ends(ns: Namespace, home: list[str]) -> None:
     assert [version["version"] for version in dataset.versions()] == [1, 2, 3]
     dataset.tags.create("first", 1)
     assert ids(ns, id, "first") == [1, 2, 3]
-    assert ns.exists(id) and ns.drop_table(DropTableRequest(id=id)).location == dataset.uri
+    assert ns.exists(id) and ns.drop_table(spec.DropTableRequest(id=id)).location == dataset.uri
     assert not ns.exists(id)
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(dataset.uri)
@@ -87,7 +80,7 @@ def test_what_was_opened_goes_on_by_itself(ns: Namespace, home: list[str]) -> No
     ]
     dataset.checkout_version(1).restore()
     assert opened(ns, id).to_table() == ROWS
-    response = ns.describe_table(DescribeTableRequest(id=id, load_detailed_metadata=True))
+    response = ns.describe_table(spec.DescribeTableRequest(id=id, load_detailed_metadata=True))
     assert response.version == opened(ns, id).version == 8
 
 
@@ -136,8 +129,8 @@ def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[s
 
     @lance.batch_udf(output_schema=pa.schema([("others", pa.int64())]))
     def others(batch: pa.RecordBatch) -> pa.RecordBatch:
-        assert ns.exists(other) and ns.describe_table(DescribeTableRequest(id=other)).location
-        result = ns.count_table_rows(CountTableRowsRequest(id=other)).count
+        assert ns.exists(other) and ns.describe_table(spec.DescribeTableRequest(id=other)).location
+        result = ns.count_table_rows(spec.CountTableRowsRequest(id=other)).count
         return pa.RecordBatch.from_pydict({"others": [result] * batch.num_rows})
 
     opened(ns, id).add_columns(others)
@@ -145,7 +138,7 @@ def test_a_function_over_rows_may_call_the_namespace(ns: Namespace, home: list[s
 
 
 @on_each_kind
-def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
+def test_a_missing_table_or_namespace_is_missing_whatever_is_wanted_of_it(ns: Namespace, home: list[str]) -> None:
     id = [*home, "t"]
     message = rf"^Table not found: {'[$]'.join(id)} \("
     with pytest.raises(err.TableNotFoundError, match=message):
@@ -154,10 +147,6 @@ def test_a_missing_table_is_missing_whatever_is_wanted_of_it(ns: Namespace, home
         with pytest.raises(err.TableNotFoundError, match=message):
             write(ns, id, mode=mode)
     assert not ns.exists(id)
-
-
-@on_each_kind
-def test_a_missing_namespace_is_missing(ns: Namespace, home: list[str]) -> None:
     missing = [*home[:-1], "nowhere"]
     with pytest.raises(err.NamespaceNotFoundError, match=rf"^Namespace not found: {'[$]'.join(missing)} \("):
         write(ns, [*missing, "t"])
@@ -170,7 +159,7 @@ def test_what_was_declared_and_never_written_can_be_written_but_not_made_again(
     ns: Namespace, home: list[str], mode: str
 ) -> None:
     id = [*home, "t"]
-    ns.declare_table(DeclareTableRequest(id=id))
+    ns.declare_table(spec.DeclareTableRequest(id=id))
     with pytest.raises(ValueError, match=r"Dataset at path .* was not found"):
         opened(ns, id)
     with pytest.raises(err.TableAlreadyExistsError):
@@ -195,10 +184,10 @@ def test_a_create_that_fails_leaves_the_table_declared(ns: Namespace, home: list
         with pytest.raises(err.TableAlreadyExistsError):
             write(ns, id)
         if again == "create":
-            ns.deregister_table(DeregisterTableRequest(id=id))
+            ns.deregister_table(spec.DeregisterTableRequest(id=id))
         write(ns, id, mode=again)
         assert ids(ns, id) == [1, 2, 3]
-        ns.drop_table(DropTableRequest(id=id))
+        ns.drop_table(spec.DropTableRequest(id=id))
 
 
 VECTORS = pa.table({"id": [1, 2], "v": pa.array([[0.0, 1.0], [5.0, 5.0]], pa.list_(pa.float32(), 2))})

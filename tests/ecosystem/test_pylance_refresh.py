@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
@@ -22,7 +22,7 @@ from lance_namespace.errors import LanceNamespaceError, PermissionDeniedError, T
 from lance_ns_async import Namespace
 from tests.ecosystem.pylance_tables import ROWS, opened, write
 from tests.ecosystem.vending import LEAD, LIFE, Impl, Key, VendingLake, vending
-from tests.support.budget import thorough, with_usual
+from tests.support.budget import with_usual
 
 log = logging.getLogger(__name__)
 READERS = 64
@@ -37,21 +37,18 @@ def lake(request: pytest.FixtureRequest) -> Iterator[VendingLake]:
         yield running
 
 
-def one_dataset(ns: Namespace, id: list[str]) -> Sequence[Any]:
-    return [opened(ns, id)] * READERS
-
-
 def one_session(ns: Namespace, id: list[str]) -> Sequence[Any]:
     session = lance.Session()  # type: ignore[attr-defined]  # it is public, and not typed so
     return [opened(ns, id, session=session) for _ in range(READERS)]
 
 
-def by_the_namespace(ns: Namespace, id: list[str]) -> Sequence[Any]:
-    return [ns.open(id) for _ in range(READERS)]
-
-
-def each_its_own(ns: Namespace, id: list[str]) -> Sequence[Any]:
-    return [opened(ns, id) for _ in range(READERS)]
+WAYS: Mapping[str, Open] = {
+    "one dataset": lambda ns, id: [opened(ns, id)] * READERS,
+    "one session": one_session,
+    # It opens all in one session, too; the test of a pickled dataset has its refresh.
+    "by the namespace": lambda ns, id: [ns.open(id) for _ in range(READERS)],
+    "each its own": lambda ns, id: [opened(ns, id) for _ in range(READERS)],
+}
 
 
 def read_on(datasets: Sequence[Any], enough: Callable[[], bool]) -> int:
@@ -80,28 +77,21 @@ def assert_refused(lake: VendingLake, uri: str, key: Key) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lake", "open_all"),
-    [
-        pytest.param("polaris", one_dataset, marks=thorough),
-        pytest.param("polaris", one_session, marks=thorough),
-        # It opens all in one session, too; the test of a pickled dataset has its refresh.
-        pytest.param("polaris", by_the_namespace, marks=thorough),
-        ("polaris", each_its_own),
-        pytest.param("unity", each_its_own, marks=thorough),
-    ],
+    ("lake", "way"),
+    with_usual([*(("polaris", way) for way in WAYS), ("unity", "each its own")], ("polaris", "each its own")),
     indirect=["lake"],
 )
-def test_many_readers_cost_one_call_an_expiry(lake: VendingLake, open_all: Open) -> None:
+def test_many_readers_cost_one_call_an_expiry(lake: VendingLake, way: str) -> None:
     with lake.connect() as ns:
         id = list(lake.id)
         write(ns, id)
-        datasets = open_all(ns, id)
+        datasets = WAYS[way](ns, id)
         before = len(lake.keys.issued)
         over = until_over(lake, lake.keys.issued[-1])
         began = monotonic()
         reads = read_on(datasets, lambda: over() and len(lake.keys.issued) > before + 1)
         seconds, keys = monotonic() - began, lake.keys.issued[before:]
-        log.info("%s, %s: %s reads, %s calls in %.1f s", lake.impl, open_all.__name__, reads, len(keys), seconds)
+        log.info("%s, %s: %s reads, %s calls in %.1f s", lake.impl, way, reads, len(keys), seconds)
         assert len(keys) >= 2 and all(late.issued_at - early.issued_at >= PERIOD for early, late in pairwise(keys))
         assert lake.key_requests == len(lake.keys.issued)
         assert lake.s3.refused == 0 and keys[0].id in lake.s3.shown
@@ -189,14 +179,8 @@ def test_a_refusal_is_requested_once_a_second_and_passes(
         with ThreadPoolExecutor(FEW_READERS) as pool:
             errors = list(pool.map(refusal, [dataset] * FEW_READERS))
         seconds = monotonic() - began
-        log.info(
-            "%s, %s: %s requests for %s reads in %.1f s",
-            short_lived.impl,
-            status,
-            short_lived.key_requests,
-            FEW_READERS,
-            seconds,
-        )
+        figures = short_lived.impl, status, short_lived.key_requests, FEW_READERS, seconds
+        log.info("%s, %s: %s requests for %s reads in %.1f s", *figures)
         assert short_lived.key_requests <= attempts * (1 + seconds / MEMORY)
         assert FEW_READERS < namespace.times <= FEW_READERS * asks
         assert all(re.search(message, text) for text in errors), errors
@@ -233,7 +217,6 @@ def written(short_lived: VendingLake, ns: Any) -> Any:
 
 
 def refusal(dataset: Any) -> str:
-    """Returns the error of a refused read."""
     with pytest.raises(ValueError, match="NamespaceCredentialsProvider") as caught:
         dataset.to_table()
     return str(caught.value)

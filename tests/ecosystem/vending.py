@@ -13,18 +13,14 @@ from typing import Any, Literal
 import pytest
 
 from lance_ns_async import Namespace
-from tests.fakes.polaris import FakePolaris
-from tests.fakes.polaris.routes import VENDING, PolarisRoutes
-from tests.fakes.s3 import FakeS3
+from tests.fakes.polaris.routes import VENDING
+from tests.fakes.s3 import EXPIRED, FakeS3, RenewingPolaris
 from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 
 Impl = Literal["polaris", "unity"]
 LEAD = 2000  # Milliseconds before the expiry of a key at which Lance requests the next one; enough for a slow machine
 LIFE = 3000  # Milliseconds for which a key is valid
-
-# The response of AWS to expired keys.
-_EXPIRED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,6 @@ class KeyedS3(FakeS3):
         return {key: value for key, value in self.options.items() if "key" not in key}
 
     def opened_by(self, key: Key) -> dict[str, str]:
-        """Returns the storage options with this key."""
         return {**self.options, "aws_access_key_id": key.id}
 
     def handle(self, request: Received) -> Answer:
@@ -80,43 +75,22 @@ class KeyedS3(FakeS3):
         shown = re.search(r"Credential=(\w+)/", request.headers.get("Authorization", ""))
         if shown is None or not self._keys.is_good(shown[1]):
             self.refused += 1
-            return _EXPIRED
+            return EXPIRED
         self.shown.append(shown[1])
         return super().handle(request)
 
 
-class VendingPolaris(FakePolaris):
+class VendingPolaris(RenewingPolaris):
     """A Polaris that vends a new key for each request."""
 
     def __init__(self, keys: Keys, s3: FakeS3) -> None:
-        super().__init__(credential=None, base="s3://lake")
+        super().__init__(s3)
         self._keys = keys
-        self._s3 = s3
         self.add_namespace("cat", ("a",))
 
-    def handle(self, request: Received) -> Answer:
-        if VENDING in request.headers:
-            vends = [{"prefix": "s3://lake", "config": self._config()}]
-            self._routes = PolarisRoutes(self._catalogs, paging=False, table_page=None, vends=vends)
-        return super().handle(request)
-
-    def _config(self) -> dict[str, str]:
+    def give(self) -> tuple[str, int]:
         key = self._keys.give()
-        return {
-            "s3.access-key-id": key.id,
-            "s3.secret-access-key": "hush",
-            "s3.endpoint": self._s3.url,
-            "client.region": "us-east-1",
-            "s3.session-token-expires-at-ms": str(key.until),
-        }
-
-
-class VendingUnity(FakeUnity):
-    """A Unity Catalog that vends a new key for each request."""
-
-    def __init__(self, keys: Keys) -> None:
-        super().__init__(catalog="cat", credentials=_NewEachTime(keys))
-        self.add_schema("cat", "a")
+        return key.id, key.until
 
 
 class _NewEachTime(Mapping[str, Any]):
@@ -146,7 +120,7 @@ class VendingLake:
     impl: Impl
     keys: Keys
     s3: KeyedS3
-    catalog: VendingPolaris | VendingUnity
+    catalog: VendingPolaris | FakeUnity
     id: tuple[str, ...] = ("cat", "a", "t")  # The id of a new table
 
     @property
@@ -182,9 +156,12 @@ def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
         # A client without a vended key must fail, and not look for a key on the machine.
         stack.enter_context(pytest.MonkeyPatch.context()).setenv("AWS_EC2_METADATA_DISABLED", "true")
         s3 = stack.enter_context(KeyedS3(keys))
-        catalog = VendingUnity(keys) if impl == "unity" else VendingPolaris(keys, s3)
-        stack.enter_context(catalog)
-        yield VendingLake(impl, keys, s3, catalog)
+        if impl == "unity":
+            unity = stack.enter_context(FakeUnity(catalog="cat", credentials=_NewEachTime(keys)))
+            unity.add_schema("cat", "a")
+            yield VendingLake(impl, keys, s3, unity)
+        else:
+            yield VendingLake(impl, keys, s3, stack.enter_context(VendingPolaris(keys, s3)))
 
 
 def _now() -> int:

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 from aiohttp import web
 
 from tests.fakes.server import Answer, Fault, RateLimit, Received, ThreadedServer, When
@@ -34,13 +35,25 @@ class FakeServer(ThreadedServer[Fault]):
         """Performs a request; called with the lock held, in the server's thread."""
 
     def error(self, status: int) -> Answer:
-        """Returns the body of an error response of this kind of server."""
         return Answer.of(HTTPStatus(status).phrase, status)
 
     @property
     def url(self) -> str:
         """Scheme, host and port; they stay the same after a restart."""
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def endpoint(self) -> str:
+        return self.url
+
+    def add_lance_tables(self: Any, *place: Any, stem: str = "t") -> list[str]:
+        """Adds many Lance tables and returns their names: `t0000`, `t0001` ... Their number comes after the arguments
+        of `add_table` above the name."""
+        *above, count = place
+        names = [f"{stem}{i:04}" for i in range(count)]
+        for name in names:
+            self.add_table(*above, name)
+        return names
 
     def clear(self) -> None:
         self.requests.clear()
@@ -69,7 +82,6 @@ class FakeServer(ThreadedServer[Fault]):
         return limit
 
     def cut(self, *, times: int | None = 1, match: str = "", when: When = "before") -> None:
-        """Resets the connection instead of a response."""
         self._add(Fault(match, times, when, None))
 
     def reply(
@@ -142,6 +154,18 @@ def _reset(transport: asyncio.BaseTransport | None) -> None:
     # A socket without lingering is closed with RST, which clients see as a reset and not as an end.
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
+
+
+class Forwarder(FakeServer):
+    """Passes requests to another server."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        self._target = httpx.Client(base_url=endpoint, trust_env=False)
+
+    def stop(self) -> None:
+        super().stop()
+        self._target.close()
 
 
 ERROR_TYPES = {

@@ -33,7 +33,6 @@ def read_error(body: Any) -> tuple[tuple[Code, ...], str]:
 
 
 def as_it_is(body: Any) -> Any:
-    """Returns the JSON unchanged; a decoder."""
     return body
 
 

@@ -40,7 +40,7 @@ class FakeS3(FakeServer):
 
 
 _KEY, _EXPIRY = b"<key>", b"<expiry>"
-_DENIED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
+EXPIRED = Answer.of(b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", 400)
 
 
 class KeyedS3(FakeS3):
@@ -53,7 +53,7 @@ class KeyedS3(FakeS3):
     def handle(self, request: Received) -> Answer:
         signed = request.headers.get("Authorization", "")
         if any(f"Credential={key}/" in signed for key in self.revoked):
-            return _DENIED
+            return EXPIRED
         return super().handle(request)
 
 
@@ -77,8 +77,10 @@ class RenewingPolaris(FakePolaris):
         answer = super().handle(request)
         if VENDING not in request.headers or _KEY not in answer.body:
             return answer
+        key, until = self.give()
+        return replace(answer, body=answer.body.replace(_KEY, key.encode()).replace(_EXPIRY, str(until).encode()))
+
+    def give(self) -> tuple[str, int]:
+        """Returns the id of a new key, and its expiry in milliseconds."""
         self.issued.append(f"KEY{len(self.issued) + 1}")
-        expiry = str(int((time.time() + self.lasts) * 1000))
-        return replace(
-            answer, body=answer.body.replace(_KEY, self.issued[-1].encode()).replace(_EXPIRY, expiry.encode())
-        )
+        return self.issued[-1], int((time.time() + self.lasts) * 1000)

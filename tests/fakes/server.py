@@ -62,7 +62,6 @@ class Answer:
                 return cls(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def with_headers(self, headers: Mapping[str, str]) -> Answer:
-        """Returns the same response with some headers added or replaced."""
         return replace(self, headers={**self.headers, **headers})
 
 
@@ -225,13 +224,11 @@ class ThreadedServer(ABC, Generic[F]):
             self._thread = None
 
     def delay(self, seconds: float, match: str = "", *, times: int | None = None) -> None:
-        """Delays requests before they are performed, like a slow server or network."""
         with self._lock:
             self._delays.append(Delay(match, times, seconds))
 
     @contextmanager
     def hold(self, match: str = "") -> Iterator[Hold]:
-        """Makes requests wait until the hold is released, or its context ends."""
         hold = Hold(match)
         with self._lock:
             self._holds.append(hold)
@@ -265,7 +262,6 @@ class ThreadedServer(ABC, Generic[F]):
         await _turns()
 
     async def _wait(self, request: Any) -> None:
-        """Applies the holds and delays that match a request."""
         with self._lock:
             holds = list(self._holds)
             seconds = sum(delay.seconds for delay in self._delays if delay.takes(request))

@@ -39,7 +39,6 @@ class Signatures:
     """The names of the signed headers of each accepted request."""
 
     def refusal(self, request: Received) -> Answer | None:
-        """Returns the error response for a request; None if its signature is valid."""
         now = datetime.now(UTC) + self.ahead
         problem = self._problem(request, now)
         if problem is None:

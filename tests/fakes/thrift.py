@@ -111,7 +111,6 @@ class ThriftServer(ThreadedServer[WireFault]):
 
     @property
     def uri(self) -> str:
-        """Its address, which stays the same after a restart."""
         return f"thrift://127.0.0.1:{self._port}"
 
     @property

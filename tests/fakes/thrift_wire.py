@@ -7,6 +7,7 @@ import struct
 from asyncio import StreamReader
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 CALL, REPLY, EXCEPTION = 1, 2, 3  # The kinds of messages
@@ -60,15 +61,10 @@ def message() -> Reading:
 
 
 def decoded(data: bytes) -> Message:
-    reading, at = message(), 0
-    size = next(reading)
     try:
-        while len(data) >= at + size:
-            at, size = at + size, reading.send(data[at : at + size])
-    except StopIteration as done:
-        result: Message = done.value
-        return result
-    raise NotThriftError("the message breaks off")
+        return _read(BytesIO(data))
+    except EOFError:
+        raise NotThriftError("the message breaks off") from None
 
 
 async def read_message(reader: StreamReader, *, framed: bool = False) -> Message:
@@ -92,21 +88,24 @@ async def read_frame(reader: StreamReader) -> bytes:
 
 
 def frame(data: bytes) -> bytes:
-    """Returns the bytes, preceded by their number."""
     return struct.pack(">I", len(data)) + data
 
 
 def receive_message(wire: socket.socket) -> Message:
     """Returns the next message of a blocking socket, and nothing after it; raises EOFError at its end."""
+    with wire.makefile("rb", buffering=0) as unbuffered:
+        return _read(unbuffered)
+
+
+def _read(file: Any) -> Message:
     reading = message()
     size = next(reading)
-    with wire.makefile("rb", buffering=0) as unbuffered:
-        try:
-            while True:
-                size = reading.send(_exactly(unbuffered, size))
-        except StopIteration as done:
-            result: Message = done.value
-            return result
+    try:
+        while True:
+            size = reading.send(_exactly(file, size))
+    except StopIteration as done:
+        result: Message = done.value
+        return result
 
 
 def _exactly(file: Any, size: int) -> bytes:

@@ -49,7 +49,6 @@ class Tokens:
         self._good.clear()
 
     def accept(self, token: str) -> None:
-        """Makes a token of another issuer valid."""
         self._checks = True
         self._good.add(token)
 
@@ -66,7 +65,6 @@ class Tokens:
         return self._expired_status if token in self._expired else 401
 
     def issue(self, request: Received) -> Answer:
-        """Answers a request for a token, by any of the three grants."""
         form = dict(parse_qsl(request.body.decode(), keep_blank_values=True))
         self.requests += 1
         self.forms.append(form)

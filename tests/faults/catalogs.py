@@ -176,7 +176,6 @@ class Catalog:
         return TableId([*self._kind.levels, namespace, name])
 
     def new(self) -> TableId:
-        """Returns the id of a table that does not exist yet."""
         return self.id(f"new{next(self._numbers)}")
 
     def place(self, id: TableId) -> str:
@@ -186,7 +185,6 @@ class Catalog:
         return re.search(self._kind.write, self.wire.label(request)) is not None
 
     def is_listing(self, request: bytes) -> bool:
-        """Returns whether a request is for a page of tables."""
         return re.search(self._kind.listing, self.wire.label(request)) is not None
 
     def is_aside(self, request: bytes) -> bool:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 from unittest.mock import patch
 
@@ -72,40 +73,24 @@ SILENT = Expected(ServiceUnavailableError, "no answer within", "reads")
 TOO_LONG = Expected(InternalError, f"the answer is longer than {LIMIT} bytes (max_response_bytes)", "doubt")
 
 
-def _nothing(right: bytes) -> bytes:
-    return b""
-
-
-def _same(right: bytes) -> bytes:
-    return right
-
-
 def _half(right: bytes) -> bytes:
     return right[: len(right) // 2]
 
 
-def _whole(exchange: proxy.Exchange) -> bytes:
-    return exchange.response
-
-
-def _previous(exchange: proxy.Exchange) -> bytes:
-    return exchange.previous
-
-
-def _noise(exchange: proxy.Exchange) -> bytes:
-    return b"\x8f\xfe noise"
-
+_NOISE = b"\x8f\xfe noise"
+_whole: proxy.Respond = attrgetter("response")
+_previous: proxy.Respond = attrgetter("previous")
 
 BROKEN_ON_ANY_WIRE: Sequence[Fault] = (
-    fault("closed before the response", proxy.change(_nothing, "close"), LOST, hive=True),
-    fault("reset before the response", proxy.change(_nothing, "reset"), LOST, hive=True),
+    fault("closed before the response", proxy.always(b"", "close"), LOST, hive=True),
+    fault("reset before the response", proxy.always(b"", "reset"), LOST, hive=True),
     fault("reset within the headers", proxy.change(lambda right: right[:9], "reset"), LOST, hive=True),
     fault("reset within the body", proxy.change(lambda right: right[:-9], "reset"), LOST, hive=True),
-    fault("reset after the response", proxy.change(_same, "reset"), None, hive=True),
+    fault("reset after the response", proxy.respond(_whole, "reset"), None, hive=True),
     fault("closed within the response", proxy.change(_half, "close"), LOST, hive=True),
-    fault("no response", proxy.change(_nothing, "hang"), SILENT, hive=True),
+    fault("no response", proxy.always(b"", "hang"), SILENT, hive=True),
     fault("a response that stops", proxy.change(_half, "hang"), SILENT, hive=True),
-    fault("a response that is sent slowly, byte by byte", proxy.change(_same, "drip"), SILENT, hive=True),
+    fault("a response that is sent slowly, byte by byte", proxy.respond(_whole, "drip"), SILENT, hive=True),
 )
 """Incomplete responses of any wire, with expectations."""
 
@@ -136,7 +121,7 @@ def _in_one(more: Callable[[proxy.Exchange], bytes]) -> proxy.Act:
 
 
 _PARTS: Mapping[str, Callable[[bytes], bytes]] = {
-    "before the response": _nothing,
+    "before the response": lambda right: b"",
     "after a byte": lambda right: right[:1],
     "after a fifth": lambda right: right[: len(right) // 5],
     "within the response": _half,
@@ -155,8 +140,8 @@ ON_ANY_WIRE: Sequence[Fault] = (
         for end, how in _ENDS.items()
         if (name, end) not in _WITH_EXPECTATIONS
     ),
-    Fault("closed after the response", proxy.change(_same, "close")),
-    Fault("half closed after the response", proxy.change(_same, "shut")),
+    Fault("closed after the response", proxy.respond(_whole, "close")),
+    Fault("half closed after the response", proxy.respond(_whole, "shut")),
     Fault("the request lost, the connection closed", proxy.always(b"", "close"), forwards=False),
     Fault("the request lost, the connection reset", proxy.always(b"", "reset"), forwards=False),
     Fault("the request lost, no response", proxy.always(b"", "hang"), forwards=False),
@@ -164,9 +149,9 @@ ON_ANY_WIRE: Sequence[Fault] = (
     Fault("in two halves", _in_halves),
     Fault("late", _late),
     Fault("zeros before the response", proxy.change(lambda right: bytes(9) + right)),
-    Fault("noise before the response", proxy.respond(lambda exchange: _noise(exchange) + exchange.response)),
-    Fault("noise after the response", _in_one(_noise)),
-    Fault("noise later", proxy.respond_later(_noise)),
+    Fault("noise before the response", proxy.respond(lambda exchange: _NOISE + exchange.response)),
+    Fault("noise after the response", _in_one(lambda exchange: _NOISE)),
+    Fault("noise later", proxy.respond_later(lambda exchange: _NOISE)),
     Fault("the response twice at once", _in_one(_whole)),
     Fault("the response again, later", proxy.respond_later(_whole)),
     Fault("the response again and again, later", proxy.respond_later(lambda exchange: 50 * exchange.response)),

@@ -31,8 +31,6 @@ Alter = Callable[[bytes, bytes], bytes]
 
 
 def altered(alter: Alter, end: End = "keep") -> Act:
-    """Returns an action that sends a changed response."""
-
     def response(right: bytes) -> bytes:
         head, _, body = right.partition(b"\r\n\r\n")
         return alter(head, body)
@@ -41,12 +39,10 @@ def altered(alter: Alter, end: End = "keep") -> Act:
 
 
 def _content(content: bytes | str, **headers: str) -> Act:
-    """Returns an action that responds with status 200 and this body."""
     return always(http(200, content, {name.replace("_", "-"): value for name, value in headers.items()}).data)
 
 
 def _more(line: bytes) -> Act:
-    """Returns an action that adds a header line."""
     return altered(lambda head, body: head + b"\r\n" + line + b"\r\n\r\n" + body)
 
 
@@ -55,8 +51,6 @@ def _status_line(line: bytes) -> Act:
 
 
 def _length(value: bytes, end: End = "close") -> Act:
-    """Returns an action that sends a wrong Content-Length."""
-
     def alter(head: bytes, body: bytes) -> bytes:
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"content-length")]
         length = value.replace(b"N", b"%d" % len(body)).replace(b"M", b"%d" % (len(body) // 2))

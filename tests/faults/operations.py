@@ -92,7 +92,7 @@ async def connect(
 
 
 def _of_server(task: asyncio.Task[Any]) -> bool:
-    return any(name in repr(task.get_coro()) for name in ("Server._met", "_accept_connection2", "Wire.request"))
+    return any(name in repr(task.get_coro()) for name in ("Server._met", "_accept_connection2", "Proxy._next"))
 
 
 @asynccontextmanager
@@ -144,7 +144,6 @@ def check(result: object, expected: Expected, *, attempts: int = 1) -> None:
 
 
 def in_doubt(error: object) -> bool:
-    """Returns whether an error says that it is unknown whether a change took effect."""
     return "whether it took effect is unknown" in str(error)
 
 
@@ -159,5 +158,4 @@ async def list_tables(ns: AsyncNamespace, id: TableId) -> list[str] | LanceNames
 
 
 async def declare(ns: AsyncNamespace, id: TableId, location: str) -> spec.DeclareTableResponse | LanceNamespaceError:
-    """Declares a table; returns the response or the error."""
     return await outcome(ns.declare_table(spec.DeclareTableRequest(id=list(id), location=location)))

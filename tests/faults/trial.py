@@ -221,7 +221,6 @@ async def run_trial(impl: str, only: str = "", every: int = 1) -> Report:
 
 
 def _most_memory() -> int:
-    """Returns the maximum memory of this process so far, in KiB."""
     status = Path("/proc/self/status")
     if status.exists():
         # The value of getrusage includes the memory of the parent.

@@ -24,13 +24,10 @@ Ask = Callable[[AsyncNamespace], Awaitable[object]]
 
 
 def asks(operation: str, *id: str, **more: Any) -> Ask:
-    """Returns a call of an operation with an id."""
     return lambda ns: getattr(ns, operation)({"id": list(id), **more})
 
 
 def walks(operation: str, *id: str) -> Ask:
-    """Returns all items of an iteration."""
-
     async def walk(ns: AsyncNamespace) -> object:
         return [result async for result in getattr(ns, operation)(list(id), recursive=True)]
 
@@ -38,7 +35,6 @@ def walks(operation: str, *id: str) -> Ask:
 
 
 def many(*namespace: str, count: int) -> Ask:
-    """Returns a bulk describe of a number of tables of a namespace."""
     return lambda ns: ns.describe_tables([TableId([*namespace, f"t{i}"]) for i in range(count)])
 
 
@@ -145,7 +141,6 @@ class Asking:
 
 @contextmanager
 def asking(case: Case) -> Iterator[Asking]:
-    """Provides a server of a case, and its client."""
     with asyncio.Runner() as runner:
         server = runner.run(Answering(case).__aenter__())
         client = Asking(case, server, runner)
@@ -246,7 +241,6 @@ def changed(value: Any, path: Path, new: Any) -> Any:
 
 @st.composite
 def mutated(draw: st.DrawFn, good: Any) -> Any:
-    """Returns a correct response with one to three errors."""
     value = good
     for _ in range(draw(st.integers(1, 3))):
         value = changed(value, draw(st.sampled_from(list(paths(value)))), draw(st.one_of(st.just(DROPPED), ODD)))

@@ -127,7 +127,6 @@ def decode(client: Asking, answer: bytes, status: int = 200) -> object:
 
 
 def check_sound(value: object) -> None:
-    """Checks that a value has the type of its annotation."""
     match value:
         case LanceNamespaceError():
             pass

@@ -170,7 +170,6 @@ class Operations(RuleBasedStateMachine):
         return NamespaceId([*self.site.above, f"{self.home.name}_{where[0]}"])
 
     def table(self, what: What) -> TableId:
-        """Returns a table in such a namespace."""
         if isinstance(what, int):
             there = self.model.all_tables()
             return there[what % len(there)] if there else self.namespace(["a"]).table("t")
@@ -270,7 +269,6 @@ class Operations(RuleBasedStateMachine):
         self.declared(id, result, {})
 
     def root(self) -> str:
-        """Returns the namespace for tables."""
         root = self.site.properties.get("root")
         if root is None:
             home = self.ns("describe_namespace", {"id": list(self.home)})
@@ -360,7 +358,6 @@ class Operations(RuleBasedStateMachine):
         return self.home if where is None else self.namespace(where)
 
     def pages(self, operation: str, id: NamespaceId, limit: int | None, items: Callable[[Any], Sequence[str]]) -> Any:
-        """Returns all names of a listing, page by page, or its error."""
         result: list[str] = []
         token = None
         while True:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.integration
 
 
 def run_demo(*args: str) -> Sequence[str]:
-    """Returns the output for 50 tables."""
     command = [sys.executable, "-m", "benchmarks.demo", "--tables", "12", *args]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

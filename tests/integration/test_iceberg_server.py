@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,8 @@ from tests.servers.iceberg_rest import IcebergRest, Nessie, iceberg_rest, nessie
 from tests.servers.process import ServerError
 from tests.support.budget import thorough
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
@@ -34,33 +36,20 @@ def client(server: IcebergRest) -> Iterator[httpx.Client]:
         yield connected
 
 
-def create_namespace(client: httpx.Client, name: str) -> httpx.Response:
-    return client.post("/v1/namespaces", json={"namespace": [name], "properties": {"owner": "someone"}})
-
-
-@pytest.mark.integration
-def test_config_names_the_separator_and_no_prefix(client: httpx.Client) -> None:
+def test_the_server_is_the_reference_server(server: IcebergRest, client: httpx.Client) -> None:
     config = client.get("/v1/config").raise_for_status().json()
     assert config["overrides"] == {"namespace-separator": "%2E"}
     assert "prefix" not in config["defaults"]
     assert "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}" in config["endpoints"]
-
-
-@pytest.mark.integration
-def test_a_new_namespace_lies_in_the_warehouse(server: IcebergRest, client: httpx.Client) -> None:
-    created = create_namespace(client, "placed").raise_for_status().json()
+    namespace = {"namespace": ["placed"], "properties": {"owner": "someone"}}
+    created = client.post("/v1/namespaces", json=namespace).raise_for_status().json()
     assert created["namespace"] == ["placed"]
     assert created["properties"] == {"owner": "someone", "location": f"{server.warehouse}/placed"}
-
-
-@pytest.mark.integration
-def test_a_table_in_a_missing_namespace_is_refused(client: httpx.Client) -> None:
     table = {"name": "t", "schema": {"type": "struct", "fields": []}}
     answer = client.post("/v1/namespaces/nowhere/tables", json=table)
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchNamespaceException")
 
 
-@pytest.mark.integration
 @thorough
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").mkdir()
@@ -69,14 +58,12 @@ def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.integration
 def test_a_server_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="iceberg-rest is not ready after 0 s"):
         with iceberg_rest(tmp_path, start_within=0.0):
             pass
 
 
-@pytest.mark.integration
 async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> None:
     properties = {"endpoint": server.endpoint, "root": server.warehouse.as_uri(), "rest_table_cache_max_entries": "10"}
     id = ["tagged", "t"]
@@ -97,31 +84,22 @@ async def test_a_known_table_is_confirmed_by_its_etag(server: IcebergRest) -> No
 
 
 ID = ["db", "t"]
-ROWS = pa.table(
-    {
-        "id": pa.array([1], pa.int64()),
-        "small": pa.array([1], pa.uint8()),
-        "large": pa.array([2**64 - 1], pa.uint64()),
-        "price": pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
-        "word": pa.array(["é"], pa.large_string()),
-        "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC")),
-        "vector": pa.array([[0.5, 1.5]], pa.list_(pa.float32(), 2)),
-        "part": pa.array([{"a": True, "b": b"x"}], pa.struct({"a": pa.bool_(), "b": pa.binary()})),
-    }
-)
-SHOWN = {
-    "id": "long",
-    "small": "int",
-    "large": "decimal(20, 0)",
-    "price": "decimal(9, 2)",
-    "word": "string",
-    "at": "timestamptz",
-    "vector": "list<float>",
-    "part": "struct<10: a: optional boolean, 11: b: optional binary>",
+_PART = "struct<10: a: optional boolean, 11: b: optional binary>"
+COLUMNS: Mapping[str, tuple[Any, pa.DataType, str]] = {
+    "id": (1, pa.int64(), "long"),
+    "small": (1, pa.uint8(), "int"),
+    "large": (2**64 - 1, pa.uint64(), "decimal(20, 0)"),
+    "price": (Decimal("1.50"), pa.decimal128(9, 2), "decimal(9, 2)"),
+    "word": ("é", pa.large_string(), "string"),
+    "at": (datetime(2026, 1, 2, tzinfo=UTC), pa.timestamp("us", "UTC"), "timestamptz"),
+    "vector": ([0.5, 1.5], pa.list_(pa.float32(), 2), "list<float>"),
+    "part": ({"a": True, "b": b"x"}, pa.struct({"a": pa.bool_(), "b": pa.binary()}), _PART),
 }
+"""A value of each column, its type in Arrow, and its type as pyiceberg shows it."""
+
+ROWS = pa.table({name: pa.array([value], type) for name, (value, type, _) in COLUMNS.items()})
 
 
-@pytest.mark.integration
 def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: IcebergRest, tmp_path: Path) -> None:
     with IcebergNamespace(endpoint=server.endpoint, root=tmp_path.as_uri(), managed_by="impl") as ns:
         ns.create_namespace(CreateNamespaceRequest(id=ID[:1]))
@@ -132,19 +110,15 @@ def test_pyiceberg_shows_the_schema_and_a_snapshot_for_each_version(server: Iceb
             table = catalog.load_table(tuple(ID))
             # The schema has the id 1, and commits that change no column add none.
             assert table.schema().schema_id == table.metadata.current_schema_id == 1
-            assert {field.name: str(field.field_type) for field in table.schema().fields} == SHOWN
+            shown = {field.name: str(field.field_type) for field in table.schema().fields}
+            assert shown == {name: it for name, (_, _, it) in COLUMNS.items()}
             assert [schema.schema_id for schema in table.metadata.schemas] == [0, 1]
             dataset = lance.dataset(**at)
             dataset.add_columns({"more": "id + 1"})
             dataset.delete("id = 1")
             table.refresh()
-        assert [(it.snapshot_id, it.parent_snapshot_id, it.sequence_number) for it in table.snapshots()] == [
-            (1, None, 1),
-            (2, 1, 2),
-            (3, 2, 3),
-            (4, 3, 4),
-            (5, 4, 5),
-        ]
+        snapshots = [(it.snapshot_id, it.parent_snapshot_id, it.sequence_number) for it in table.snapshots()]
+        assert snapshots == [(1, None, 1), *((number, number - 1, number) for number in range(2, 6))]
         assert [it.schema_id for it in table.snapshots()] == [1, 1, 1, 2, 2]
         assert [it.snapshot_id for it in table.history()] == [1, 2, 3, 4, 5]
         versions = ns.list_table_versions(ListTableVersionsRequest(id=ID)).versions
@@ -163,25 +137,14 @@ def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
         yield running
 
 
-@pytest.fixture
-def nessie_client(nessie_server: Nessie) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=nessie_server.endpoint, trust_env=False) as connected:
-        yield connected
-
-
-@pytest.mark.integration
 @thorough
-def test_config_gives_an_escaped_prefix_for_the_warehouse(nessie_server: Nessie, nessie_client: httpx.Client) -> None:
-    config = (
-        nessie_client.get("/v1/config", params={"warehouse": nessie_server.properties["warehouse"]})
-        .raise_for_status()
-        .json()
-    )
+def test_config_gives_an_escaped_prefix_for_the_warehouse(nessie_server: Nessie) -> None:
+    warehouse = {"warehouse": nessie_server.properties["warehouse"]}
+    config = httpx.get(f"{nessie_server.endpoint}/v1/config", params=warehouse, trust_env=False).json()
     assert config["defaults"]["prefix"] == "main%7Cwarehouse"
     assert "namespace-separator" not in config["overrides"]
 
 
-@pytest.mark.integration
 @thorough
 def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(nessie_server: Nessie) -> None:
     with Namespace.connect("iceberg", nessie_server.properties) as ns:
@@ -195,7 +158,6 @@ def test_tables_are_kept_through_a_crash_and_their_data_lies_in_s3(nessie_server
         assert lance.dataset(result.location, storage_options=result.storage_options).count_rows() == 3
 
 
-@pytest.mark.integration
 @thorough
 def test_a_location_outside_the_s3_is_refused(nessie_server: Nessie, tmp_path: Path) -> None:
     with Namespace.connect("iceberg", nessie_server.properties) as ns:

@@ -74,7 +74,6 @@ def row(writer: int, number: int) -> pa.Table:
 
 
 def append(properties: Properties, id: list[str], writer: int, appends: int) -> Counter[str]:
-    """Appends rows one by one; returns the outcomes of the calls."""
     outcomes: Counter[str] = Counter()
 
     def tell(call: Call) -> None:

@@ -37,6 +37,10 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> 
     frame = many.dataframe(spark)
     assert frame.columns == ["id", "s", "x", "_table"]
     assert partitions(frame) == 8
+    for requested, chosen in ((1, 1), (3, 3), (500, TABLES)):
+        assert partitions(many.dataframe(spark, partitions=requested)) == chosen
+    with pytest.raises(InvalidInputError, match="partitions 0"):
+        many.dataframe(spark, partitions=0)
     (result,) = frame.agg(
         f.count("*").alias("rows"),
         f.count("s").alias("texts"),
@@ -48,13 +52,9 @@ def test_many_tables_are_one_dataframe(spark: SparkSession, many: Locations) -> 
 
 
 def test_each_row_names_its_table(spark: SparkSession, many: Locations) -> None:
-    result = many.select("db.t1?").dataframe(spark).where("s is null").orderBy("id").collect()
+    again = Locations.from_json(many.select("db.t1?").to_json())
+    result = again.dataframe(spark).where("s is null").orderBy("id").collect()
     assert [(row["_table"], row["id"]) for row in result] == [(f"db$t{n}", n * 10) for n in range(10, 20)]
-
-
-@pytest.mark.parametrize(("requested", "count"), [(1, 1), (3, 3), (500, TABLES)])
-def test_the_number_of_tasks_may_be_chosen(spark: SparkSession, many: Locations, requested: int, count: int) -> None:
-    assert partitions(many.dataframe(spark, partitions=requested)) == count
 
 
 def test_a_table_of_many_fragments_is_read_by_many_tasks(spark: SparkSession, lake: Lake) -> None:
@@ -101,13 +101,6 @@ def test_a_session_keeps_few_names_of_scans(spark: SparkSession, many: Locations
     assert frames[-1].count() == 10
 
 
-def test_each_session_of_an_application_reads(spark: SparkSession, lake: Lake) -> None:
-    lake.write("t", rows(0))
-    locations = lake.prefetch()
-    sessions = [spark, spark.newSession(), spark.newSession()]
-    assert [locations.dataframe(session).count() for session in [*sessions, *sessions]] == [10] * 6
-
-
 def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
     location = lake.write("t0", rows(0))
     lake.write("t1", rows(1))
@@ -116,7 +109,10 @@ def test_versions_stay_pinned(spark: SparkSession, lake: Lake) -> None:
     assert used.count() == 20
     lance.write_dataset(rows(2), location, mode="append")
     lance.write_dataset(rows(3), location, mode="overwrite")
-    assert before.count() == used.count() == locations.dataframe(spark).count() == 20
+    assert before.count() == used.count() == 20
+    # Each session of an application reads.
+    sessions = [spark, spark.newSession(), spark.newSession()]
+    assert [locations.dataframe(session).count() for session in [*sessions, *sessions]] == [20] * 6
     assert lake.prefetch().dataframe(spark).where("_table = 'db$t0'").agg(f.min("id")).collect()[0][0] == 30
 
 
@@ -137,10 +133,6 @@ def test_tables_that_were_not_pinned_are_when_the_frame_is_made(spark: SparkSess
     frame = locations.dataframe(spark)
     lance.write_dataset(rows(1), location, mode="append")
     assert frame.count() == 10
-
-
-def test_tables_that_cannot_be_pinned_are_named(spark: SparkSession, lake: Lake) -> None:
-    lake.write("t", rows(0))
     lake.namespace.declare_table(DeclareTableRequest(id=["db", "empty"]))
     with pytest.raises(InvalidTableStateError, match=r"1 of 2 could not be resolved: .*db\$empty .declared, nothing"):
         lake.prefetch(pin_versions=False).dataframe(spark)
@@ -156,26 +148,13 @@ def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -
     assert frame.where("id < 5").alias("a").join(frame.where("id > 2").alias("b"), "id").count() == 2
 
 
-def test_deleted_rows_stay_deleted(spark: SparkSession, lake: Lake) -> None:
-    lance.dataset(lake.write("t", rows(0))).delete("id < 4")
-    assert lake.prefetch().dataframe(spark).count() == 6
-
-
-def test_an_empty_table_gives_no_row(spark: SparkSession, lake: Lake) -> None:
+def test_an_empty_table_and_deleted_rows_give_no_row(spark: SparkSession, lake: Lake) -> None:
     lake.write("none", rows(0).slice(0, 0))
     assert lake.prefetch().dataframe(spark).collect() == []
-    lake.write("some", rows(0))
-    assert lake.prefetch().dataframe(spark).count() == 10
-
-
-def test_no_table_at_all_is_an_error_that_says_why(spark: SparkSession) -> None:
+    lance.dataset(lake.write("some", rows(0))).delete("id < 4")
+    assert lake.prefetch().dataframe(spark).count() == 6
     with pytest.raises(InvalidInputError, match="no tables, and therefore no columns; resolved 0/0"):
         Locations([], PrefetchReport(0)).dataframe(spark)
-
-
-def test_at_least_one_task_must_read(spark: SparkSession, many: Locations) -> None:
-    with pytest.raises(InvalidInputError, match="partitions 0"):
-        many.dataframe(spark, partitions=0)
 
 
 def test_secrets_reach_only_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
@@ -209,10 +188,6 @@ def test_storage_options_about_to_expire_are_warned_of(
         frame = lake.prefetch().dataframe(spark)
     assert caught[0].filename == __file__
     assert frame.count() == 10
-
-
-def test_locations_from_json_are_read(spark: SparkSession, many: Locations) -> None:
-    assert Locations.from_json(many.select("db.t?").to_json()).dataframe(spark).count() == 100
 
 
 def test_locations_themselves_are_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -411,31 +386,26 @@ def test_values_arrive_as_they_were(spark: SparkSession, lake: Lake) -> None:
     assert [set(row) for row in nulls] == [{None}, {None}]
 
 
-def test_times_too_fine_for_spark_are_errors_and_not_truncated(spark: SparkSession, lake: Lake) -> None:
+def test_blobs_are_read_as_bytes_and_too_fine_times_are_not_truncated(spark: SparkSession, lake: Lake) -> None:
+    schema = pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
+    lake.write("blobs", pa.table([[b"x" * 1000, b"y"]], schema=schema), data_storage_version="2.1")
+    blobs = lake.prefetch().dataframe(spark, table_column=None).collect()
+    assert sorted(bytes(row["b"]) for row in blobs) == [b"x" * 1000, b"y"]
     lake.write("t", pa.table({"at": pa.array([1_000_001], pa.timestamp("ns"))}))
-    frame = lake.prefetch().dataframe(spark)
+    frame = lake.prefetch("db.t").dataframe(spark)
     with pytest.raises(PythonException, match=r"db\$t, version 1 .*column 'at' cannot be cast to timestamp\[us\]"):
         frame.collect()
 
 
-def test_blobs_are_read_as_bytes(spark: SparkSession, lake: Lake) -> None:
-    schema = pa.schema([pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
-    lake.write("t", pa.table([[b"x" * 1000, b"y"]], schema=schema), data_storage_version="2.1")
-    locations = lake.prefetch().dataframe(spark, table_column=None).collect()
-    assert sorted(bytes(row["b"]) for row in locations) == [b"x" * 1000, b"y"]
-
-
-@pytest.mark.parametrize("name", ["a b", "select", "é", "a/b", 'say "x"'])
-def test_columns_of_any_name_are_read_and_filtered(spark: SparkSession, lake: Lake, name: str) -> None:
-    lake.write("t", pa.table({name: [1, 2, 3], "s": ["a", "b", "b"]}))
+def test_columns_of_any_name_are_read_and_filtered_if_lance_can(spark: SparkSession, lake: Lake) -> None:
+    names = ["a b", "select", "é", "a/b", 'say "x"']
+    lake.write("t", pa.table({**{name: [1, 2, 3] for name in names}, "s": ["a", "b", "b"]}))
     locations = lake.prefetch()
-    assert locations.dataframe(spark, filter=f"`{name}` > 1 and s = 'b'").count() == 2
-    assert locations.dataframe(spark).where("s = 'a'").select(f"`{name}`").collect() == [(1,)]
-
-
-def test_columns_lance_cannot_select_are_named(spark: SparkSession, lake: Lake) -> None:
-    lake.write("t", pa.table({"tick`": [1, 2], "s": ["a", "b"]}))
-    locations = lake.prefetch()
-    with pytest.raises(InvalidInputError, match=r"'tick`' of db\$t, because of the backtick .* columns=\['s'\]"):
+    for name in names:
+        assert locations.dataframe(spark, filter=f"`{name}` > 1 and s = 'b'").count() == 2
+        assert locations.dataframe(spark).where("s = 'a'").select(f"`{name}`").collect() == [(1,)]
+    lake.write("tick", pa.table({"tick`": [1, 2], "s": ["a", "b"]}))
+    locations = lake.prefetch("db.tick")
+    with pytest.raises(InvalidInputError, match=r"'tick`' of db\$tick, because of the backtick .* columns=\['s'\]"):
         locations.dataframe(spark)
     assert locations.dataframe(spark, columns=["s"], filter="s = 'a'").count() == 1

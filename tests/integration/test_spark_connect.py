@@ -174,16 +174,10 @@ def test_views_are_the_servers(spark: SparkSession, locations: Locations) -> Non
     assert spark.catalog.listTables() == []
 
 
-def test_a_connector_that_the_server_lacks_is_reported(spark: SparkSession, locations: Locations) -> None:
+def test_locations_are_rows_but_there_is_no_connector(spark: SparkSession, locations: Locations) -> None:
+    assert locations.to_dataframe(spark).where("rows = 10 and version = 1").count() == TABLES
     with pytest.raises(InvalidInputError, match=r"^views: the session has no data source 'lance'"):
         views(spark, locations, connector=True)
-
-
-def test_locations_themselves_are_rows(spark: SparkSession, locations: Locations) -> None:
-    assert locations.to_dataframe(spark).where("rows = 10 and version = 1").count() == TABLES
-
-
-def test_an_endpoint_of_this_process_is_refused(spark: SparkSession, locations: Locations) -> None:
     with pytest.raises(InvalidInputError, match="Connect"), locations.serve(spark):
         pass
 

@@ -106,23 +106,14 @@ def test_views_are_not_filtered(spark: SparkSession, many: Locations) -> None:
         assert (where.count(), made.union().count()) == (2, 20)
 
 
-VALUES: dict[str, list[Any]] = {
-    "i": [-(2**62), -1, 0, 7, 2**62, None],
-    "small int": [-128, -1, 0, 7, 127, None],
-    "s": ["", "a", "B", "it's", "%", "a_", "é\u0301", "\U0001f600", "日本", None],
-    "Select": ["a", "ab", "b", None],
-    "ok": [True, False, None],
-    "d": [date(1970, 1, 1), date(2024, 2, 29), date(9999, 12, 31), None],
-    "x": [-1.5, 0.0, -0.0, 0.1, 1e300, float("inf"), float("-inf"), float("nan"), None],
-}
-TYPES = {
-    "i": pa.int64(),
-    "small int": pa.int8(),
-    "s": pa.string(),
-    "Select": pa.large_string(),
-    "ok": pa.bool_(),
-    "d": pa.date32(),
-    "x": pa.float64(),
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "i": (pa.int64(), [-(2**62), -1, 0, 7, 2**62, None]),
+    "small int": (pa.int8(), [-128, -1, 0, 7, 127, None]),
+    "s": (pa.string(), ["", "a", "B", "it's", "%", "a_", "é\u0301", "\U0001f600", "日本", None]),
+    "Select": (pa.large_string(), ["a", "ab", "b", None]),
+    "ok": (pa.bool_(), [True, False, None]),
+    "d": (pa.date32(), [date(1970, 1, 1), date(2024, 2, 29), date(9999, 12, 31), None]),
+    "x": (pa.float64(), [-1.5, 0.0, -0.0, 0.1, 1e300, float("inf"), float("-inf"), float("nan"), None]),
 }
 
 
@@ -132,8 +123,8 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Locations:
     lake = Lake(tmp_path_factory.mktemp("values"))
     for n in range(2):
         columns = {
-            name: pa.array([them[(row + n) % len(them)] for row in range(40)], TYPES[name])
-            for name, them in VALUES.items()
+            name: pa.array([them[(row + n) % len(them)] for row in range(40)], type)
+            for name, (type, them) in VALUES.items()
         }
         lake.write(f"t{n}", pa.table({"row": range(n * 40, n * 40 + 40), **columns}), max_rows_per_file=17)
     return lake.prefetch()
@@ -155,8 +146,8 @@ def literal(value: Any) -> str:
 def conditions(draw: st.DrawFn) -> str:
     """A comparison that both Lance and Spark can parse."""
     name = draw(st.sampled_from(sorted(VALUES)))
-    column = f"`{name}`"
-    finite = [literal(it) for it in VALUES[name] if it is not None and repr(it) not in ("inf", "-inf", "nan", "1e+300")]
+    column, (type, them) = f"`{name}`", VALUES[name]
+    finite = [literal(it) for it in them if it is not None and repr(it) not in ("inf", "-inf", "nan", "1e+300")]
     values = st.sampled_from(finite)
     choices = [
         st.builds("{} {} {}".format, st.just(column), st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), values),
@@ -165,7 +156,7 @@ def conditions(draw: st.DrawFn) -> str:
     ]
     if name != "ok":
         choices.append(st.builds(f"{column} BETWEEN {{}} AND {{}}".format, values, values))
-    if TYPES[name] in (pa.string(), pa.large_string()):
+    if type in (pa.string(), pa.large_string()):
         patterns = st.sampled_from(["a%", "%'%", "%s", "_", "", "%", "日%"])
         choices.append(patterns.map(lambda pattern: f"{column} LIKE {literal(pattern)}"))
     condition = draw(st.one_of(choices))

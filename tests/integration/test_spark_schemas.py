@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.fleet import sync
-from lance_ns_async.many.schemas import Unify
 from lance_ns_async.spark import Location, LocationResolver, Locations, PrefetchReport, SparkEngine
 from lance_ns_async.spark.read.dataframe import common_columns
 from lance_ns_async.storage.scanning import Condition
@@ -118,9 +117,7 @@ def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
     condition = read(tables, ["id"], filter=f"n > {2**40}", unify="by_name")[1]
     assert condition is not None and condition.types is not None
     assert condition.types == pa.schema([("n", pa.int64())])
-
-
-def test_text_types_need_no_common_type_for_a_filter() -> None:
+    # Types of text need no common type.
     condition = read(locate(a={"s": pa.string()}, b={"s": pa.large_string()}), filter="s = 'x'")[1]
     assert condition is not None and condition.types is None
 
@@ -185,19 +182,15 @@ def test_columns_of_all_tables_are_read_by_name() -> None:
         read(tables, ["id"], unify="by_name", filter="nix = 1")
     with pytest.raises(InvalidInputError, match="unify 'names': must be one of 'strict', 'by_name'"):
         read(tables, unify="names")
-
-
-def test_names_that_differ_in_case_are_not_unified() -> None:
-    tables = locate(a={"ID": I64}, b={"id": I64})
     with pytest.raises(InvalidInputError, match="the columns 'ID' and 'id' differ only in case"):
-        read(tables, unify="by_name")
+        read(locate(a={"ID": I64}, b={"id": I64}), unify="by_name")
 
 
-@pytest.mark.parametrize("unify", ["strict", "by_name"])
-def test_types_spark_lacks_are_refused_in_each_mode(unify: Unify) -> None:
+def test_types_spark_lacks_are_refused_in_each_mode() -> None:
     tables = locate(a={"id": I64, "u": pa.uint32()}, b={"id": I64, "u": I64})
-    with pytest.raises(InvalidInputError, match=r"Spark has no type for 'u' \(uint32\) of db\$a"):
-        read(tables, unify=unify)
+    for unify in ("strict", "by_name"):
+        with pytest.raises(InvalidInputError, match=r"Spark has no type for 'u' \(uint32\) of db\$a"):
+            read(tables, unify=unify)
 
 
 def test_differences_are_those_from_most_tables() -> None:
@@ -319,18 +312,14 @@ def test_the_rows_are_those_of_a_search_in_this_process(spark: SparkSession, lak
         lake.prefetch("db.t2", "db.t4").search(spark, vector=[1.0, 1.0], k=20, partitions=1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "vector: pass a vector"),
-        ({"vector": [1.0], "partitions": 0}, "partitions 0"),
-        ({"vector": [1.0], "k": 0}, "k 0"),
-    ],
-)
-def test_invalid_arguments_are_refused_before_any_job(
-    spark: SparkSession, lake: Lake, arguments: dict[str, Any], message: str
-) -> None:
+def test_invalid_arguments_are_refused_before_any_job(spark: SparkSession, lake: Lake) -> None:
     lake.write("t", rows(0))
     locations = lake.prefetch()
-    with pytest.raises(InvalidInputError, match=message):
-        locations.search(spark, **arguments)
+    invalid: dict[str, dict[str, Any]] = {
+        "vector: pass a vector": {},
+        "partitions 0": {"vector": [1.0], "partitions": 0},
+        "k 0": {"vector": [1.0], "k": 0},
+    }
+    for message, arguments in invalid.items():
+        with pytest.raises(InvalidInputError, match=message):
+            locations.search(spark, **arguments)

@@ -15,7 +15,7 @@ from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
 from lance_namespace.errors import UnauthenticatedError
 
 from lance_ns_async import AsyncNamespace
-from tests.fakes.http import FakeServer
+from tests.fakes.http import Forwarder
 from tests.fakes.server import Answer, Received
 from tests.servers.iceberg_rest import IcebergRest, iceberg_rest
 from tests.servers.process import KEY, REGION, S3, SECRET, s3
@@ -65,7 +65,6 @@ class StorageKeys:
         }
 
     def withdraw(self) -> None:
-        """Takes the rights from all keys that were issued so far."""
         for role in self._roles:
             if self._iam.list_role_policies(RoleName=role)["PolicyNames"]:
                 self._iam.delete_role_policy(RoleName=role, PolicyName="all")
@@ -80,23 +79,18 @@ class StorageKeys:
         )
 
 
-class VendingCatalog(FakeServer):
+class VendingCatalog(Forwarder):
     """Passes requests to an Iceberg REST catalog, and adds keys to each table that is loaded with the header for it."""
 
     def __init__(self, endpoint: str, keys: StorageKeys) -> None:
-        super().__init__()
-        self._catalog = httpx.Client(base_url=endpoint, trust_env=False)
+        super().__init__(endpoint)
         self._keys = keys
         self.seconds = 3600.0  # The validity of the next keys, as the catalog announces it
         self.issued: list[str] = []  # The ids of the issued keys
 
-    def stop(self) -> None:
-        super().stop()
-        self._catalog.close()
-
     def handle(self, request: Received) -> Answer:
         kept = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP_BY_HOP, "host"}}
-        response = self._catalog.request(request.method, request.path, headers=kept, content=request.body)
+        response = self._target.request(request.method, request.path, headers=kept, content=request.body)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _HOP_BY_HOP}
         answer = Answer(response.status_code, response.content, headers)
         if "X-Iceberg-Access-Delegation" not in request.headers or not response.is_success or not response.content:

@@ -33,11 +33,9 @@ class State(NamedTuple):
     data: tuple[tuple[str, Data], ...]
 
     def place(self, name: str) -> str | None:
-        """Returns the place to which a name leads."""
         return dict(self.names).get(name)
 
     def at(self, place: str) -> Data | None:
-        """Returns the data at a place."""
         return dict(self.data).get(place)
 
     def lead(self, name: str, place: str | None) -> State:
@@ -46,7 +44,6 @@ class State(NamedTuple):
         return self._replace(names=tuple(sorted({**others, **({name: place} if place else {})}.items())))
 
     def write(self, place: str, data: Data | None) -> State:
-        """Returns the state with other data at a place."""
         others = {key: value for key, value in self.data if key != place}
         return self._replace(data=tuple(sorted({**others, **({place: data} if data else {})}.items())))
 
@@ -54,10 +51,8 @@ class State(NamedTuple):
 class Rules(NamedTuple):
     """What a catalog can do."""
 
-    compares: bool
-    """Whether it removes a registration only if it is the expected one."""
-    replaces: bool
-    """Whether it replaces a registration in one step."""
+    compares: bool  # Whether it removes a registration only if it is the expected one
+    replaces: bool  # Whether it replaces a registration in one step
 
 
 class Seen(NamedTuple):
@@ -67,8 +62,7 @@ class Seen(NamedTuple):
     place: str | None
 
 
-Take = Callable[[Seen], Iterable[Seen]]
-"""Returns what is possible after a step; nothing if the step is impossible now."""
+Take = Callable[[Seen], Iterable[Seen]]  # Returns what is possible after a step; nothing if the step is impossible now
 
 Steps = tuple[Take, ...]
 
@@ -246,12 +240,10 @@ def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -
 
 
 def _new(number: int, places: Mapping[str, str]) -> str:
-    """Returns the place of a table that an operation makes."""
     return places.get(f"place {number}", f"place {number}")
 
 
 def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> list[Steps]:
-    """Returns the steps that explain an answer."""
     it, outcome = event.action, event.outcome
     done = _steps(number, event, places, rules)
     if outcome.error is None and it.kind not in ("overwrite", "replace"):

@@ -51,8 +51,7 @@ NEW = ("declare", "create", "append", "overwrite", "drop", "deregister")
 
 RENAMES = {"rename", "rename-and-create"}
 
-COPIES = {"copy", "sync"}
-"""The programs that register the table of another catalog, without and with a replacement."""
+COPIES = {"copy", "sync"}  # The programs that register the table of another catalog, without and with a replacement
 
 IN_PARTITIONS: Mapping[str, Sequence[Action]] = {
     "write": [Action("write", rows=(20,))],
@@ -102,8 +101,7 @@ class Event:
 class Found:
     """What a client finds at a name or a location afterwards."""
 
-    state: str
-    """`missing`, `declared`, `rows`, or an error."""
+    state: str  # `missing`, `declared`, `rows`, or an error
     location: str | None = None
     rows: Rows = frozenset()
     tag: Rows | str | None = None

@@ -22,7 +22,6 @@ from tests.interleavings.stages import SOURCE, PartitionedStage, Stage, connect
 
 @contextmanager
 def directory_on_s3(_tmp: Path) -> Iterator[Site]:
-    """Provides a directory catalog in an object store."""
     with FakeS3() as server:
         options = {f"storage.{key}": value for key, value in server.options.items()}
         yield Site("dir", {"root": "s3://lake/x", **options})
@@ -34,7 +33,6 @@ SITES_HERE = {**SITES, "dir-s3": directory_on_s3, "dir-partitions": directory}
 
 @asynccontextmanager
 async def stage(site_name: str, tmp: Path, clients: int = 3) -> AsyncIterator[Stage]:
-    """Opens a site with clients."""
     with SITES_HERE[site_name](tmp) as site:
         async with AsyncExitStack() as stack:
             source = await connect(Site("dir", {"root": str(tmp / SOURCE)}), stack)
@@ -50,8 +48,7 @@ class Case:
     """The programs of some clients."""
 
     programs: Sequence[str]
-    exists: bool = True
-    """Whether the table `a` exists before."""
+    exists: bool = True  # Whether the table `a` exists before
     death: Death | None = None
 
     def __str__(self) -> str:
@@ -62,14 +59,12 @@ class Case:
 
 
 def cases(stage: Stage) -> list[Case]:
-    """Returns all pairs of programs that a site can run."""
     pairs = combinations_with_replacement(stage.programs, 2)
     new_pairs = combinations_with_replacement(stage.new_programs, 2)
     return [*(Case(pair) for pair in pairs), *(Case(pair, False) for pair in new_pairs)]
 
 
 def pick(stage: Stage, random: Random, clients: int = 3) -> Case:
-    """Returns programs by chance."""
     exists = random.random() < 0.8 or not stage.new_programs
     names = [*stage.programs] if exists else stage.new_programs
     return Case([random.choice(names) for _ in range(clients)], exists)
@@ -88,7 +83,6 @@ class Story:
     has_death: bool = False
 
     def __str__(self) -> str:
-        """Returns the run on one screen."""
         lines = [f"{self.case}: {self.wrong or 'explained'}"]
         for number, (client, step) in enumerate(self.trace):
             begins = [
@@ -104,7 +98,6 @@ class Story:
 
 
 async def tell(stage: Stage, case: Case, choose: Choose) -> Story:
-    """Runs programs in one order, and checks what came of it."""
     first = await stage.begin(case.programs, exists=case.exists)
     run, story, events = Run(choose, case.death), Story(case), list[Event]()
 
@@ -147,8 +140,7 @@ class Tally:
     pruned: int = 0
     wrong: list[Story] = field(default_factory=list)
     is_complete: bool = True
-    has_deaths: bool = False
-    """Whether a client was killed in some order; it may need fewer steps than planned."""
+    has_deaths: bool = False  # Whether a client was killed in some order; it may need fewer steps than planned
 
 
 class _Wrong(Exception):

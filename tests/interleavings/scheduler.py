@@ -13,11 +13,9 @@ from lance_ns_async.calls.steps import Step, scheduler
 _TURNS = 30
 """Turns of the event loop within which a client gets from one step to the next, as only steps wait for others."""
 
-_GRACE = 0.2
-"""Seconds after which a client that is at no step counts as one that waits for another client."""
+_GRACE = 0.2  # Seconds after which a client that is at no step counts as one that waits for another client
 
-_LONGEST = 60
-"""Seconds after which a step without an end fails the run."""
+_LONGEST = 60  # Seconds after which a step without an end fails the run
 
 
 class Dead(BaseException):
@@ -29,8 +27,7 @@ class Death:
     """The end of a client instead of one of its steps."""
 
     client: int
-    before: int
-    """The number of its steps that are still performed."""
+    before: int  # The number of its steps that are still performed
 
 
 @dataclass(eq=False)
@@ -50,21 +47,16 @@ class Run:
 
     choose: Choose
     death: Death | None = None
-    trace: list[tuple[int, Step]] = field(default_factory=list)
-    """The steps in order, with their clients."""
-    has_death: bool = False
-    """Whether the death occurred."""
-    dead: set[int] = field(default_factory=set)
-    """The clients of which nothing runs any more."""
+    trace: list[tuple[int, Step]] = field(default_factory=list)  # The steps in order, with their clients
+    has_death: bool = False  # Whether the death occurred
+    dead: set[int] = field(default_factory=set)  # The clients of which nothing runs any more
     _waiting: list[_Gate] = field(default_factory=list)
-    _buried: list[_Gate] = field(default_factory=list)
-    """The steps before which a client was killed."""
+    _buried: list[_Gate] = field(default_factory=list)  # The steps before which a client was killed
     _busy: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def now(self) -> int:
-        """Returns the number of steps so far."""
         return len(self.trace)
 
     async def perform(self, clients: Sequence[Callable[[], Awaitable[None]]]) -> bool:

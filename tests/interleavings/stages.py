@@ -42,8 +42,7 @@ from tests.support.lake import stream
 SOURCE = "source"
 """Prefix of the namespaces of the other catalog, which no other client changes, and the name of its folder."""
 
-POLICY = Policy(backoff_initial=0, backoff_max=0, adaptive=False)
-"""No pauses, so that only steps take time."""
+POLICY = Policy(backoff_initial=0, backoff_max=0, adaptive=False)  # No pauses, so that only steps take time
 
 
 @dataclass
@@ -51,17 +50,13 @@ class Stage:
     """An open site with clients; each run has a namespace of its own."""
 
     site: Site
-    stack: AsyncExitStack
-    """Closes the clients at the end."""
-    source: AsyncNamespace
-    """Another catalog, whose tables clients copy."""
+    stack: AsyncExitStack  # Closes the clients at the end
+    source: AsyncNamespace  # Another catalog, whose tables clients copy
     clients: list[AsyncNamespace] = field(default_factory=list)
     numbers: Any = field(default_factory=count)
     namespace: list[str] = field(default_factory=list)
-    original: list[str] = field(default_factory=list)
-    """The table in the other catalog."""
-    copied: str | None = None
-    """Its location, in a run that copies it."""
+    original: list[str] = field(default_factory=list)  # The table in the other catalog
+    copied: str | None = None  # Its location, in a run that copies it
 
     @property
     def observer(self) -> AsyncNamespace:
@@ -70,14 +65,12 @@ class Stage:
 
     @property
     def programs(self) -> Mapping[str, Sequence[Action]]:
-        """Returns the programs that the site can run on an existing table."""
         lacking = {*(() if self.site.can.renames else RENAMES), *(() if self.site.can.replaces else ("replace",))}
         # A copy registers a table at a location of another storage.
         lacking |= COPIES if "storage.aws_endpoint" in self.site.properties else set()
         return {name: actions for name, actions in PROGRAMS.items() if name not in lacking}
 
-    new_programs: Sequence[str] = NEW
-    """The programs that clients also run if `a` does not exist."""
+    new_programs: Sequence[str] = NEW  # The programs that clients also run if `a` does not exist
 
     def depends(self, one: Step, other: Step) -> bool:
         """Returns whether two steps of clients may not be exchanged."""
@@ -95,12 +88,10 @@ class Stage:
         return call.changes and self.site.impl in ("hive3", "hive2", "dir")
 
     async def open(self, clients: int) -> None:
-        """Connects the clients and the observer."""
         for _ in range(clients + 1):
             self.clients.append(await self._connect())
 
     async def replace(self, client: int) -> None:
-        """Replaces a client that was killed."""
         self.clients[client] = await self._connect()
 
     async def _connect(self) -> AsyncNamespace:
@@ -123,7 +114,6 @@ class Stage:
         return (await self.observer.describe_table(self.id("a"))).location
 
     def id(self, name: str) -> list[str]:
-        """Returns the id of a table."""
         return [*self.namespace, name]
 
     def target(self, action: Action, location: str | None) -> str | None:
@@ -133,7 +123,6 @@ class Stage:
         return location if action.kind in ("register", "reregister") else None
 
     async def perform(self, client: int, action: Action, location: str | None) -> Outcome:
-        """Performs an action; an error becomes an outcome."""
         try:
             return Outcome(location=await self._act(self.clients[client], action, location))
         except LanceNamespaceError as e:
@@ -203,7 +192,6 @@ class Stage:
         )
 
     async def look(self, name: str) -> Found:
-        """Returns what a client finds at a name."""
         id, location = self.id(name), None
         try:
             location = (await self.observer.describe_table(id)).location
@@ -218,7 +206,6 @@ class Stage:
         return {key.removeprefix("storage."): value for key, value in properties if key.startswith("storage.")}
 
     def look_at(self, location: str) -> Found:
-        """Returns the rows at a location."""
         try:
             return replace(read(lance.dataset(location, storage_options=self._options)), location=location)
         except ValueError:
@@ -234,7 +221,6 @@ async def connect(site: Site, stack: AsyncExitStack) -> AsyncNamespace:
 
 
 def read(dataset: Any) -> Found:
-    """Returns the rows of a dataset, and those of its tag and branch."""
     try:
         found = Found("rows", rows=frozenset(dataset.to_table()["v"].to_pylist()))
     except (OSError, ValueError) as e:
@@ -263,14 +249,11 @@ class PartitionedStage(Stage):
     """A directory of its own for each run, whose tables are the partitions `a` and `b` of one namespace."""
 
     new_programs: Sequence[str] = ()
-    number: int = 0
-    """The number of the current run."""
-    run: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """Closes the clients of the current run."""
+    number: int = 0  # The number of the current run
+    run: AsyncExitStack = field(default_factory=AsyncExitStack)  # Closes the clients of the current run
 
     @property
     def programs(self) -> Mapping[str, Sequence[Action]]:
-        """Returns the programs on partitions."""
         return IN_PARTITIONS
 
     def _uses_storage(self, call: Step) -> bool:

@@ -38,8 +38,7 @@ LOST_ROWS = [
 ]
 """Orders of three clients that lost rows once, or showed wrong ones, by the clients of their steps."""
 
-MOST = 7
-"""Maximum number of orders of a pair in the usual run."""
+MOST = 7  # Maximum number of orders of a pair in the usual run
 
 
 @pytest.fixture

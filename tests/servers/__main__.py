@@ -50,7 +50,6 @@ def _usual_directory(stack: ExitStack, server: str, *, keep: bool) -> Path:
 
 
 def _environment(impl: str, properties: Properties) -> Mapping[str, str]:
-    """Returns the environment variables of `lance-ns` for a catalog."""
     variables = {f"LANCE_NS_PROPERTY_{name.upper()}": value for name, value in properties.items()}
     return {**os.environ, "LANCE_NS_IMPL": impl, **variables}
 

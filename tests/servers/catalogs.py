@@ -14,16 +14,6 @@ from tests.fakes.unity import FakeUnity
 from tests.servers.hive import hive
 from tests.servers.iceberg_rest import iceberg_rest
 
-
-@contextmanager
-def glue(directory: Path) -> Iterator[FakeGlue]:
-    """Runs a Glue Data Catalog with one database, `demo`, whose tables are in the directory. It is empty at the
-    beginning; catalog and tables are removed at the end."""
-    with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
-        server.add_database("", "demo", location=Path(tables).as_uri())
-        yield server
-
-
 Properties = Mapping[str, str]  # The properties of a connection
 
 
@@ -41,7 +31,9 @@ def _hive3(directory: Path) -> Iterator[Properties]:
 
 @contextmanager
 def _glue(directory: Path) -> Iterator[Properties]:
-    with glue(directory) as server:
+    # Catalog and tables are removed at the end.
+    with tempfile.TemporaryDirectory(dir=directory.resolve(), prefix="glue-") as tables, FakeGlue() as server:
+        server.add_database("", "demo", location=Path(tables).as_uri())
         yield server.properties
 
 

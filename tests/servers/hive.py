@@ -11,10 +11,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lance_ns_async.spark.java import find_java, user_cache
 from lance_ns_async.spark.maven import classpath
@@ -50,11 +50,9 @@ class Release:
 
     @property
     def home(self) -> Path:
-        """The folder of the unpacked archive."""
         return user_cache() / "hive" / self.coordinate.split(":")[2] / "home"
 
     def libraries(self) -> list[Path]:
-        """Returns the jars that the release needs and does not contain."""
         jars = classpath(f"hive-{self.version}", self.beside)
         return jars + (classpath(f"hive-{self.version}-alone", self.alone, ("*:*",)) if self.alone else [])
 
@@ -158,16 +156,11 @@ def names_of(key: str) -> Sequence[str]:
 
 
 def connection(database: Path) -> str:
-    """Returns the JDBC address of an embedded Derby database."""
     return f"jdbc:derby:;databaseName={database}"
 
 
-def _single(coordinate: str) -> list[Path]:
-    return classpath(coordinate.split(":")[1], (coordinate,), ("*:*",))
-
-
 def _unpack(release: Release, folder: Path) -> None:
-    [archive] = _single(release.coordinate)
+    [archive] = classpath(release.coordinate.split(":")[1], (release.coordinate,), ("*:*",))
     with tarfile.open(archive) as packed:
         for member in packed:
             inner = Path(*Path(member.name).parts[1:])
@@ -291,22 +284,9 @@ class Hive(JavaServer):
         )
 
 
-@contextmanager
-def hive(
-    directory: Path,
-    version: str = "3.1.3",
-    *,
-    properties: Mapping[str, str] | None = None,
-    ready: Callable[[int], bool] | None = None,
-    start_within: float = 60.0,
-) -> Iterator[Hive]:
-    """Runs a Hive Metastore whose data and log are in the directory; `start_within` is in seconds."""
-    server = Hive(directory, version, properties=properties, ready=ready, start_within=start_within)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+def hive(directory: Path, version: str = "3.1.3", **options: Any) -> Hive:
+    """Returns a Hive Metastore whose data and log are in the directory, with options of its constructor."""
+    return Hive(directory, version, **options)
 
 
 def answers(port: int, tls: ssl.SSLContext | None = None) -> bool:

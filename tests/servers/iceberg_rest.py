@@ -51,15 +51,9 @@ class IcebergRest(JavaServer):
         super().__init__("iceberg-rest", arguments, log=log, ready=ready, start_within=start_within)
 
 
-@contextmanager
-def iceberg_rest(directory: Path, *, start_within: float = 60.0) -> Iterator[IcebergRest]:
-    """Runs an Iceberg REST catalog whose data and log are in the directory; `start_within` is in seconds."""
-    server = IcebergRest(directory, start_within=start_within)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+def iceberg_rest(directory: Path, *, start_within: float = 60.0) -> IcebergRest:
+    """Returns an Iceberg REST catalog whose data and log are in the directory; `start_within` is in seconds."""
+    return IcebergRest(directory, start_within=start_within)
 
 
 _NESSIE = ("org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner",)
@@ -124,9 +118,5 @@ class Nessie(JavaServer):
 def nessie(directory: Path, *, start_within: float = 120.0) -> Iterator[Nessie]:
     """Runs Nessie and the S3 of its tables, with logs and database in the directory; `start_within` is in seconds."""
     with s3(directory, "lance", start_within=start_within) as storage:
-        server = Nessie(directory, storage, start_within=start_within)
-        server.start()
-        try:
+        with Nessie(directory, storage, start_within=start_within) as server:
             yield server
-        finally:
-            server.stop()

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic
+from typing import Self
 
 import httpx
 
@@ -49,6 +51,13 @@ class JavaServer:
         self._start_within = start_within
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Starts the server and returns when it is ready; raises `ServerError` if that fails."""
         folder = self.log.absolute().parent
@@ -59,7 +68,7 @@ class JavaServer:
             )
         self._process = process
         try:
-            self._wait(process)
+            _wait(self.name, process, self._ready, self.log, self._start_within)
         except BaseException:
             self.kill()
             raise
@@ -76,7 +85,6 @@ class JavaServer:
         self._process = None
 
     def kill(self) -> None:
-        """Ends the server at once, like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -87,23 +95,21 @@ class JavaServer:
         self.stop()
         self.start()
 
-    def log_tail(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        until = monotonic() + self._start_within
-        while True:
-            try:
-                code = process.wait(_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                if self._ready():
-                    return
-                if monotonic() > until:
-                    what = f"is not ready after {self._start_within:g} s"
-                    raise ServerError(f"{self.name} {what}; its log ends:\n{self.log_tail()}") from None
-            else:
-                raise ServerError(f"{self.name} ended with code {code}; its log ends:\n{self.log_tail()}")
+def _wait(name: str, process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path, seconds: float) -> None:
+    """Returns when a server is ready; raises `ServerError` if it ends, or is not ready in time."""
+    until = monotonic() + seconds
+    while True:
+        try:
+            how = f"ended with code {process.wait(_POLL_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            if ready():
+                return
+            if monotonic() <= until:
+                continue
+            how = f"is not ready after {seconds:g} s"
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
+        raise ServerError(f"{name} {how}; its log ends:\n{tail}")
 
 
 def free_port() -> int:
@@ -127,7 +133,6 @@ def answers_ok(port: int, path: str) -> bool:
 
 REGION = "us-east-1"
 KEY = SECRET = "test"  # moto checks neither
-_TAIL_CHARACTERS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,6 @@ class S3:
 
     @property
     def storage(self) -> Mapping[str, str]:
-        """The storage options for Lance."""
         return {
             "aws_endpoint": self.endpoint,
             "aws_region": REGION,
@@ -167,21 +171,9 @@ def s3(directory: Path, bucket: str, *, start_within: float = 60.0) -> Iterator[
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
-        _wait(process, port, log, start_within)
+        _wait("s3", process, partial(answers_ok, port, "/"), log, start_within)
         httpx.put(f"http://{LOOPBACK}:{port}/{bucket}", trust_env=False, timeout=start_within).raise_for_status()
         yield S3(f"http://{LOOPBACK}:{port}", bucket)
     finally:
         process.kill()
         process.wait()
-
-
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path, seconds: float) -> None:
-    until = monotonic() + seconds
-    while not answers_ok(port, "/"):
-        try:
-            how = f"ended with code {process.wait(_POLL_SECONDS)}"
-        except subprocess.TimeoutExpired:
-            if monotonic() <= until:
-                continue
-            how = f"is not ready after {seconds:g} s"
-        raise ServerError(f"s3 {how}; its log ends:\n{log.read_text(errors='replace')[-_TAIL_CHARACTERS:]}")

@@ -22,7 +22,6 @@ CATALOG = {"glue.kind": "catalog"}  # The properties of a namespace that is a ca
 
 
 def properties(server: FakeGlue, *without: str, **more: str) -> Mapping[str, str]:
-    """Returns the properties of a connection, without some of them."""
     return {key: value for key, value in {**server.properties, **QUICK, **more}.items() if key not in without}
 
 

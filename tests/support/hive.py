@@ -56,7 +56,6 @@ async def namespaces(ns: AsyncNamespace, *id: str) -> list[str]:
 
 
 def written(location: str | None) -> Path:
-    """Creates a data file under a location."""
     path = Path(urlsplit(location or "").path) / "data" / "0.lance"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"data")

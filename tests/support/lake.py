@@ -34,7 +34,6 @@ def stream(rows: pa.Table) -> bytes:
 
 
 def in_file(data: object) -> list[dict[str, Any]]:
-    """Returns the rows of an Arrow IPC file."""
     assert isinstance(data, bytes)
     with pa.ipc.open_file(data) as reader:
         result: list[dict[str, Any]] = reader.read_all().to_pylist()

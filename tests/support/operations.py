@@ -51,7 +51,6 @@ def rows() -> Sequence[Row]:
 
 
 def table() -> str:
-    """Returns the operations in the form of the page."""
     result, impls = rows(), list(registry.BACKENDS)
     notes = list(dict.fromkeys(reason for row in result for reason in row.reasons.values() if reason is not None))
     lines = [

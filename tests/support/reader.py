@@ -60,7 +60,6 @@ class Reader:
 
     @property
     def named(self) -> Mapping[str, Any]:
-        """The variables of the code so far, except for programs."""
         return self._session
 
     async def printed(self, block: Block) -> str:
@@ -190,7 +189,6 @@ def _glue() -> Iterator[str]:
 
 @contextmanager
 def _moto() -> Iterator[str]:
-    """Provides all services of moto on one port."""
     with TemporaryDirectory() as logs, s3(Path(logs), "bucket") as server:
         yield server.endpoint
 

@@ -112,7 +112,6 @@ async def logged(operation: str, mode: str) -> Collection[str]:
 
 
 def table() -> str:
-    """Returns the operations as the page shows them."""
     lines = ["| operation | `local` | `remote` |", "|---|---|---|"]
     for route in ROUTES:
         cells = [_cell(route.operation, asyncio.run(logged(route.operation, mode))) for mode in MODES]

@@ -64,7 +64,6 @@ def _lines(*command: str) -> list[str]:
 
 
 def room_of(path: str) -> str | None:
-    """Returns the room of a file of the package; None for other files."""
     match Path(path).parts:
         case ("lance_ns_async", folder, inner, _, *_) | ("lance_ns_async", folder, inner) if folder in _WITH_ROOMS:
             return folder if inner.endswith(".py") else inner

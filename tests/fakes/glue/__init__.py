@@ -33,39 +33,16 @@ class FakeGlue:
 
     account = "123456789012"  # The account of each caller that has not assumed a role of another account
 
-    def __init__(
-        self,
-        stock: bool = False,
-        latency: float = 0.0,
-        *,
-        region: str = "us-east-1",
-        ignore_expression: bool = False,
-        fnmatch_expression: bool = False,
-        short_pages: bool = False,
-        no_catalog_api: bool = False,
-        no_catalog_ids: bool = False,
-        session_seconds: int | None = None,
-    ) -> None:
-        """Creates the server; `latency` delays each call by seconds, the other options are those of `GlueQuirks`."""
+    def __init__(self, *, region: str = "us-east-1", **quirks: bool) -> None:
+        """Creates the server; `quirks` are those of `GlueQuirks`."""
         self.region = region
-        self._latency = latency
-        self._quirks = GlueQuirks(
-            stock=stock,
-            ignore_expression=ignore_expression,
-            fnmatch_expression=fnmatch_expression,
-            short_pages=short_pages,
-            no_catalog_api=no_catalog_api,
-            no_catalog_ids=no_catalog_ids,
-            session_seconds=session_seconds,
-        )
+        self._quirks = GlueQuirks(**quirks)
         self._control: Control | None = None
         self.endpoint = ""  # The URL of both services; it stays the same after a restart
 
     def __enter__(self) -> Self:
         self._control = Control(self._quirks, self.region)
         self.endpoint = self._control.url
-        if self._latency:
-            self.delay(self._latency)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,16 +77,12 @@ class FakeGlue:
 
     @property
     def connections(self) -> int:
-        return int(self._ask("measure", "connections"))
+        return int(self._ask("figure", "connections"))
 
     @property
     def most_in_flight(self) -> int:
         """Maximum number of concurrent calls; calls are fast, so use `delay` or `hold` to make them concurrent."""
-        return int(self._ask("measure", "most_in_flight"))
-
-    @property
-    def cpu_seconds(self) -> float:
-        return float(self._ask("measure", "cpu_seconds"))
+        return int(self._ask("figure", "most_in_flight"))
 
     @property
     def issued(self) -> Sequence[str]:
@@ -129,14 +102,12 @@ class FakeGlue:
         self._ask("clear")
 
     def heal(self) -> None:
-        """Removes pending faults, denials and delays, and the latency."""
+        """Removes pending faults, denials and delays."""
         self._ask("heal")
 
     def reset(self) -> None:
-        """Restores the initial state: empty, without faults, calls and expired credentials; quirks and latency stay."""
+        """Restores the initial state: empty, without faults, calls and expired credentials; quirks stay."""
         self._ask("reset")
-        if self._latency:
-            self.delay(self._latency)
 
     def switch(self, **changes: bool | int | None) -> None:
         """Changes options of the constructor, for example `short_pages=True`; not for stock moto."""
@@ -165,7 +136,6 @@ class FakeGlue:
         self._ask("answer_html", Occasion(operation, times), status)
 
     def cut(self, operation: str = "", times: int | None = 1, when: When = "before") -> None:
-        """Resets the connection before or after the operation, instead of a response."""
         self._ask("break_off", Occasion(operation, times), when)
 
     def delay(self, seconds: float, operation: str = "", *, times: int | None = None) -> None:
@@ -174,7 +144,6 @@ class FakeGlue:
 
     @contextmanager
     def hold(self, operation: str = "") -> Iterator[Held]:
-        """Makes calls wait until they are released, or the context ends."""
         held = Held(self._running(), self._ask("hold_back", Occasion(operation)))
         try:
             yield held
@@ -216,22 +185,8 @@ class FakeGlue:
         where = {} if location is None else {"LocationUri": location}
         self._ask("add_database", catalog_path, name, {**database_input, **more, **where})
 
-    def add_table(
-        self,
-        catalog_path: str,
-        database: str,
-        name: str,
-        *,
-        parameters: Mapping[str, str] | None = LANCE,
-        table_type: str | None = "EXTERNAL_TABLE",
-        location: str | None = "",
-        columns: Mapping[str, str] | None = None,
-        **table_input: Any,
-    ) -> None:
-        """Adds a Lance table to a database; None omits a part, and an empty location means a separate one. Columns are
-        names and types; other parts have the names of Glue, such as `TargetTable`."""
-        more = (parameters, table_type, location, columns, table_input)
-        self._ask("add_tables", catalog_path, database, [_table_input(catalog_path, database, name, *more)])
+    def add_table(self, catalog_path: str, database: str, name: str, **parts: Any) -> None:
+        self.add_tables(catalog_path, database, [name], **parts)
 
     def add_tables(
         self,
@@ -241,16 +196,17 @@ class FakeGlue:
         *,
         parameters: Mapping[str, str] | None = LANCE,
         table_type: str | None = "EXTERNAL_TABLE",
+        location: str | None = "",
         columns: Mapping[str, str] | None = None,
         **table_input: Any,
     ) -> None:
-        """Adds many tables at once, which differ in their names and locations only."""
-        more = (parameters, table_type, "", columns, table_input)
+        """Adds Lance tables to a database at once; None omits a part, and an empty location means a separate one.
+        Columns are names and types; other parts have the names of Glue, such as `TargetTable`."""
+        more = (parameters, table_type, location, columns, table_input)
         inputs = [_table_input(catalog_path, database, name, *more) for name in names]
         self._ask("add_tables", catalog_path, database, inputs)
 
     def table(self, catalog_path: str, database: str, name: str) -> dict[str, Any]:
-        """Returns a table as it is stored; raises ValueError if it does not exist."""
         return dict(self._ask("table", catalog_path, database, name))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
@@ -311,7 +267,6 @@ class Control:
             return self._answer()
 
     def close(self) -> None:
-        """Stops the server; its process ends."""
         try:
             self.ask("stop")
         finally:

@@ -59,7 +59,6 @@ class StockMoto:
         return Answer(response["status"], body, response["headers"])
 
     def reset(self) -> None:
-        """Empties all catalogs, and forgets assumed roles."""
         BackendDict.reset()
 
 
@@ -74,7 +73,6 @@ class CatalogMoto(StockMoto):
 
     @property
     def quirks(self) -> GlueQuirks:
-        """The differences from AWS."""
         return CatalogGlueResponse.quirks
 
     @quirks.setter

@@ -47,7 +47,6 @@ class CatalogScope(GlueBackend):
         return f"{self.account_id}:{'/'.join(self.path)}" if self.path else self.account_id
 
     def as_catalog(self) -> dict[str, Any]:
-        """Returns the catalog in the form of GetCatalog."""
         return {
             **self._input,
             "CatalogId": self.catalog_id,

@@ -75,15 +75,13 @@ class GlueServer(FakeServer):
         return answer
 
     def operations(self) -> list[str]:
-        """Returns the operations in the order of their calls."""
         return [operation_of(request) for request in self.requests]
 
     def received(self) -> list[GlueCall]:
         return [call_of(request) for request in self.requests]
 
-    def measure(self, what: str) -> float:
-        """Returns a figure: `connections`, `most_in_flight` or `cpu_seconds`."""
-        return time.process_time() if what == "cpu_seconds" else getattr(self, what)
+    def figure(self, name: str) -> int:
+        return int(getattr(self, name))
 
     def heal(self) -> None:
         super().heal()
@@ -91,7 +89,6 @@ class GlueServer(FakeServer):
             self._refusals.clear()
 
     def reset(self) -> None:
-        """Clears content, calls, faults and credentials; quirks stay."""
         self.heal()
         with self._lock:
             self._moto.reset()
@@ -148,7 +145,6 @@ class GlueServer(FakeServer):
             return self._sessions.issued
 
     def expire(self, access_key_id: str | None) -> None:
-        """Makes temporary credentials invalid: these, or all so far."""
         with self._lock:
             self._sessions.expire(access_key_id)
 
@@ -224,14 +220,12 @@ class LakeFormation:
         self._count = 0
 
     def grant(self, table: str, permissions: frozenset[str]) -> None:
-        """Restricts the permissions for a table, named `database/table` or `catalog/database/table`."""
         self._grants[table] = permissions
 
     def filter_cells(self, table: str) -> None:
         self._filtered.add(table)
 
     def limit(self, seconds: float | None) -> None:
-        """Sets the lifetime of later credentials, whatever is requested; None means as requested."""
         self._lifetime = seconds
 
     def answer(self, request: Received, keys: Mapping[str, tuple[str, str | None]]) -> Answer:

@@ -87,7 +87,6 @@ class HiveCatalog:
         self.places.delete(self.places.normalised(result.location))
 
     def database(self, catalog: str, name: str) -> objects.Database:
-        """Returns a database by the parts of its address."""
         result = self.find_database(catalog, name)
         if result is None:
             raise objects.Thrown(objects.NO_SUCH_OBJECT, self.words.no_database(catalog, name))
@@ -167,7 +166,6 @@ class HiveCatalog:
             self.places.delete(result.location)
 
     def is_name(self, name: str) -> bool:
-        """Returns whether a database may have this name."""
         return (_MODERN_NAME if self.modern else _PLAIN_NAME).fullmatch(name) is not None
 
     @property

@@ -81,7 +81,6 @@ class RawHive:
         return self.receive()
 
     def send(self, method: str, *arguments: Any) -> None:
-        """Sends a call without waiting for the reply."""
         self._sequence += 1
         numbered = thrift_wire.Struct(dict(enumerate(arguments, 1)))
         data = thrift_wire.Message(thrift_wire.CALL, method, self._sequence, numbered).encoded()
@@ -105,7 +104,6 @@ class RawHive:
 
     @property
     def connected(self) -> socket.socket:
-        """Returns the connection, which is opened when it is needed."""
         if self._wire is None:
             wire = socket.create_connection(self._address, timeout=60.0)
             self._wire = self._tls.wrap_socket(wire, server_hostname=self._address[0]) if self._tls else wire
@@ -181,7 +179,6 @@ class Series:
         self.answers: list[Answer] = []
 
     def run(self) -> list[Answer]:
-        """Returns all replies, in the order of the calls."""
         for part in (self.catalogs, self.databases, self.tables, self.filters, self.bulk, self.changes, self.drops):
             part()
         return self.answers
@@ -309,7 +306,6 @@ class Series:
             self._ask("get_table_objects_by_name_req", request)
 
     def changes(self) -> None:
-        """Tests the effects of alter_table on the metastore and on files."""
         self._write("t/t1")
         self._write("cat/d.db/managed")
         self._write("cat/d.db/plain")

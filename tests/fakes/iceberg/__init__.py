@@ -52,7 +52,6 @@ class FakeIceberg(FakeServer):
         client: tuple[str, str] | None = None,
         expires_in: int | None = None,
         expired_status: int = 401,
-        token_path: str | None = None,
         subjects: Collection[str] = (),
         refreshes: bool = False,
     ) -> None:
@@ -93,12 +92,11 @@ class FakeIceberg(FakeServer):
         self.signatures = signatures
         self._key_lifetime = key_lifetime
         self._finished: dict[tuple[str, str], Answer] = {}
-        self._token_path = token_path or f"{base}/v1/oauth/tokens"
+        self._token_path = f"{base}/v1/oauth/tokens"
         self._separator = self.quirks.separator or "%1F"
 
     @classmethod
     def nessie(cls) -> FakeIceberg:
-        """Returns Nessie with one warehouse, which is called `warehouse`."""
         return cls(
             NESSIE,
             base="/iceberg",
@@ -141,20 +139,12 @@ class FakeIceberg(FakeServer):
             self._catalog.plant_table(levels, name, creation(location, properties, snapshots, format_version))
         return location
 
-    def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(levels, name)
-        return names
-
     def commit(self, levels: Sequence[str], name: str, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """Changes a table as another client would."""
         with self._lock:
             self._catalog.commit(self._catalog.key(levels), name, requirements, updates)
 
     def metadata(self, levels: Sequence[str], name: str) -> Json | None:
-        """Returns the metadata of a table; None if it does not exist."""
         with self._lock:
             table = self._catalog.find(self._catalog.key(levels), name)
         return None if table is None else table["metadata"]
@@ -311,7 +301,6 @@ class FakeIceberg(FakeServer):
         return Answer.of({**table, **self._access(request)}).with_headers(tag)
 
     def _access(self, request: Received) -> Json:
-        """Returns the access to a table's storage for a client."""
         vending = "vended-credentials" in request.headers.get(VENDING, "")
         if vending and self._refuses_delegation is not None:
             raise Refusal(self._refuses_delegation, None, "Credential vending is not enabled for this catalog")

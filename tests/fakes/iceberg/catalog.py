@@ -81,7 +81,6 @@ class IcebergCatalog:
         return self.joint.join(levels)
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Creates a namespace and its parents if they are missing."""
         for depth in range(1, len(levels) + 1):
             self._namespaces.setdefault(self.key(levels[:depth]), {})
         self._namespaces[self.key(levels)].update(properties)
@@ -113,7 +112,6 @@ class IcebergCatalog:
         return self.namespace(levels)
 
     def namespace(self, levels: Sequence[str]) -> Json:
-        """Returns the requested levels, and the properties."""
         key = self.key(levels)
         self._check(key)
         location = "/".join(("file:///warehouse", *levels))
@@ -140,7 +138,6 @@ class IcebergCatalog:
         return {"removed": removed, "updated": list(updates), "missing": missing}
 
     def tables(self, key: str) -> list[Json]:
-        """Returns the identifiers of a namespace's tables, oldest first."""
         if not self._is_listable(key):
             return []
         namespace = key.split(self.joint)

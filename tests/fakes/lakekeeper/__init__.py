@@ -31,7 +31,8 @@ from ..tokens import Tokens
 
 LANCE = {"table_type": "lance"}  # The property by which other tools recognize a Lance table
 _VENDING = "X-Iceberg-Access-Delegation"
-_LARGEST_PAGE = 1000
+_WAREHOUSE = "lake"
+_USUAL_PAGE, _LARGEST_PAGE = 100, 1000
 _LARGEST_BODY = 2 * 2**20
 _PROJECT = str(UUID(int=0))
 _WITHOUT_STS = {"s3.region": "us-east-1", "s3.endpoint": "http://127.0.0.1:9000/"}
@@ -52,15 +53,11 @@ class FakeLakekeeper(FakeServer):
     def __init__(
         self,
         *,
-        warehouse: str = "lake",
         base: str = "s3://bucket/lake",
         also: Sequence[str] = (),
         soft: bool = False,
         vends: Sequence[Json] | None = None,
-        load_config: Mapping[str, str] | None = None,
-        token: str | None = None,
         client: tuple[str, str] | None = None,
-        page_size: int = 100,
     ) -> None:
         """Creates a server.
 
@@ -69,29 +66,19 @@ class FakeLakekeeper(FakeServer):
             also: Further locations below which tables may be.
             soft: Whether deleted tables can be restored, and keep their locations.
             vends: The `storage-credentials`, also for requests without the header; None for a storage without STS.
-            load_config: The `config` of each loaded table.
-            token: A bearer token that requests must have.
             client: The id and secret of a client of the token endpoint `/idp/token`, which represents another server.
-            page_size: The number of names in a page if none is requested.
         """
         super().__init__()
-        self.tokens = Tokens(token, client=client)
+        self.tokens = Tokens(client=client)
         self.warehouse = LakekeeperWarehouse(base, also=also, soft=soft)
-        self._name = warehouse
         self._prefix = str(uuid4())
         self._vends = vends
-        self._load_config = dict(load_config or {})
-        self._page_size = page_size
         self._finished: dict[str, Answer] = {}  # Answers to changes, by the key of the change
         self._removed: dict[tuple[Levels, str], int] = {}  # The times at which requests deleted tables, by folded names
 
     @property
-    def endpoint(self) -> str:
-        return self.url
-
-    @property
     def properties(self) -> dict[str, str]:
-        return {"endpoint": self.endpoint, "warehouse": self._name}
+        return {"endpoint": self.endpoint, "warehouse": _WAREHOUSE}
 
     def add_namespace(self, levels: Sequence[str], properties: Mapping[str, str] | None = None) -> None:
         with self._lock:
@@ -119,13 +106,6 @@ class FakeLakekeeper(FakeServer):
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
             self.warehouse.plant_namespace(levels, {}).iceberg.add(fold_name(name))
-
-    def add_lance_tables(self, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(levels, name)
-        return names
 
     def error(self, status: int) -> Answer:
         return Refusal(status, None, "on demand").answer()
@@ -173,9 +153,9 @@ class FakeLakekeeper(FakeServer):
         if "warehouse" not in params:
             raise Refusal(400, "GetConfigNoWarehouseProvided", "No warehouse specified.")
         project, _, name = params["warehouse"].rpartition("/")
-        if project not in ("", _PROJECT) or name.lower() != self._name.lower():
+        if project not in ("", _PROJECT) or name.lower() != _WAREHOUSE:
             raise Refusal(404, "NoSuchWarehouseException", f"Warehouse '{params['warehouse']}' not found")
-        defaults = {"prefix": self._prefix, "rest-page-size": str(self._page_size)}
+        defaults = {"prefix": self._prefix, "rest-page-size": str(_USUAL_PAGE)}
         overrides = {"uri": f"{self.url}/catalog", "idempotency-key-lifetime": "PT30M"}
         return Answer.of({"defaults": defaults, "overrides": overrides, "endpoints": _ENDPOINTS})
 
@@ -257,7 +237,7 @@ class FakeLakekeeper(FakeServer):
         vends = self._vended() if request.headers.get(_VENDING) != "client-managed" else []
         # The keys for the table are in both places.
         keys = [it["config"] for it in vends if table["base-location"].startswith(it["prefix"])]
-        config = {**self._load_config, **(keys[0] if keys else {})}
+        config = keys[0] if keys else {}
         return Answer.of({"table": _render(table), "config": config, "storage-credentials": vends})
 
     def _credentials(self, ns: str, name: str) -> Answer:
@@ -292,7 +272,7 @@ class FakeLakekeeper(FakeServer):
 
     def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str], *, last_is_empty: bool = True) -> Answer:
         """Returns a page, with a token unless the page is empty, or not full: so the last page of tables is empty."""
-        size = min(page_size(params, self._page_size), _LARGEST_PAGE)
+        size = min(page_size(params, _USUAL_PAGE), _LARGEST_PAGE)
         token = params.get("pageToken", "0")
         if not token.isdecimal() and (token or last_is_empty):
             if last_is_empty:

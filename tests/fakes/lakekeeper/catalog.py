@@ -34,7 +34,6 @@ class Space:
 
 
 def fold(levels: Sequence[str]) -> Levels:
-    """Returns the levels in the form in which they are compared."""
     return tuple(fold_name(level) for level in levels)
 
 
@@ -56,7 +55,6 @@ class LakekeeperWarehouse:
         self.deleted: list[Json] = []  # The tables that could be restored
 
     def plant_namespace(self, levels: Sequence[str], properties: Mapping[str, str]) -> Space:
-        """Creates a namespace and its parents if they are missing."""
         for depth in range(1, len(levels) + 1):
             some = tuple(levels[:depth])
             defaults = {"location": self.base, "namespace_id": str(uuid4())}
@@ -217,7 +215,6 @@ def _check_levels(levels: Levels) -> None:
 
 
 def check_parts(levels: Levels) -> None:
-    """Raises an error for levels that no namespace can have."""
     if any("." in level for level in levels):
         raise Refusal(400, "NamespacePartContainsDot", "Namespace parts cannot contain '.'")
     if not levels or "" in levels:
@@ -289,14 +286,12 @@ def read(kind: type[B], request: Received) -> B:
 
 
 def flag(params: Mapping[str, str], name: str) -> bool:
-    """Returns a parameter that is true or false; the default is false."""
     if (text := params.get(name, "false")) not in ("true", "false"):
         raise Unread(400, f"Failed to deserialize query string: {name}: provided string was not `true` or `false`")
     return text == "true"
 
 
 def page_size(params: Mapping[str, str], default: int) -> int:
-    """Returns the number of entries of a page, at least one."""
     try:
         return max(1, int(params.get("pageSize") or default))
     except ValueError:

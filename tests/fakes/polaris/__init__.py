@@ -74,10 +74,6 @@ class FakePolaris(FakeServer):
         self.signatures = signatures
 
     @property
-    def endpoint(self) -> str:
-        return self.url
-
-    @property
     def properties(self) -> dict[str, str]:
         properties = {"endpoint": self.endpoint}
         if self._credential is not None:
@@ -138,13 +134,6 @@ class FakePolaris(FakeServer):
             body = {"format": format, "base-location": location, "doc": doc, "properties": dict(properties)}
             self._catalogs.plant_table(space, name, body)
         return location
-
-    def add_lance_tables(self, catalog: str, levels: Sequence[str], count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(catalog, levels, name)
-        return names
 
     def add_iceberg_table(self, catalog: str, levels: Sequence[str], name: str) -> None:
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
@@ -309,7 +298,6 @@ class PolarisTokens:
         }
 
     def grant(self, principal: str) -> str:
-        """Returns a new token in the form of a JWT."""
         parts = [{"alg": "RS256", "typ": "JWT"}, {"sub": principal, "iss": "polaris", "jti": secrets.token_hex(8)}]
         encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
         token = ".".join((*encoded, secrets.token_urlsafe(48)))

@@ -36,7 +36,6 @@ class Bare(Exception):
         self.status = status
 
     def answer(self) -> Answer:
-        """Returns the empty response, which has no content type."""
         return Answer(self.status, b"", {"Content-Encoding": "identity", **_CHALLENGES.get(self.status, {})})
 
 
@@ -61,7 +60,6 @@ def exists(message: str) -> Refusal:
 
 
 def no_route(message: str = "Unable to find matching target resource method") -> Refusal:
-    """Returns the error for an unknown path or method."""
     return Refusal(404, "NotFoundException", message)
 
 
@@ -157,7 +155,6 @@ class PolarisCatalogs:
         return entity
 
     def find(self, catalog: str, levels: Levels) -> Space | None:
-        """Returns the namespace, if it and its catalog exist."""
         owner = self.catalogs.get(catalog)
         space = owner.root if owner else None
         for level in levels:

@@ -58,7 +58,6 @@ def parameters(query: str) -> dict[str, str]:
 
 
 def page_size(params: dict[str, str]) -> int | None:
-    """Returns the requested page size; None if there is none."""
     text = params.get("pageSize")
     if not text:
         return None
@@ -136,7 +135,6 @@ class Call:
         return body
 
     def need_grants(self, operation: str) -> None:
-        """Raises an error for a principal without grants."""
         if self.stranger is not None:
             raise Refusal(
                 403,

@@ -73,10 +73,6 @@ class FakeUnity(FakeServer):
             self.add_catalog(catalog)
 
     @property
-    def endpoint(self) -> str:
-        return self.url
-
-    @property
     def properties(self) -> dict[str, str]:
         properties = {"endpoint": self.endpoint, "catalog": self._catalog or "main"}
         return properties if self._token is None else {**properties, "auth_token": self._token}
@@ -129,13 +125,6 @@ class FakeUnity(FakeServer):
             row = self._planted(catalog, schema)
             self._routes.plant_table(row, body, location, None if properties is None else dict(properties), kept)
         return location
-
-    def add_lance_tables(self, catalog: str, schema: str, count: int, stem: str = "t") -> list[str]:
-        """Adds many Lance tables and returns their names: `t0000`, `t0001` ..."""
-        names = [f"{stem}{i:04}" for i in range(count)]
-        for name in names:
-            self.add_table(catalog, schema, name)
-        return names
 
     def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
         self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))

@@ -62,7 +62,6 @@ class NamedObjects(Generic[T]):
         return entries[0]
 
     def one(self, name: str) -> T:
-        """Returns the object with a name, which must exist."""
         result = self.find(name)
         assert result is not None
         return result
@@ -72,13 +71,11 @@ class NamedObjects(Generic[T]):
         insort(self._keys, self._key(name))
 
     def move(self, name: str, new: str) -> None:
-        """Gives the object that `find` returns another name."""
         entry = self.one(name)
         self.remove(name)
         self.put(new, entry)
 
     def remove(self, name: str) -> None:
-        """Removes the object that `find` returns."""
         self._keys.remove(self._key(name))
         entries = self._entries[name]
         del entries[0]
@@ -86,7 +83,6 @@ class NamedObjects(Generic[T]):
             del self._entries[name]
 
     def after(self, name: str | None, count: int) -> list[tuple[str, T]]:
-        """Returns the entries after a name, which need not exist."""
         start = 0 if name is None else bisect_right(self._keys, self._key(name))
         result: list[tuple[str, T]] = []
         for key in dict.fromkeys(self._keys[start : start + count]):
@@ -111,7 +107,6 @@ class TableRow:
         self._written.clear()
 
     def text(self, *, columns: bool = True, properties: bool = True) -> bytes:
-        """Returns the table's JSON, optionally with empty columns or properties."""
         form = (columns, properties)
         written = self._written.get(form)
         if written is None:
@@ -193,7 +188,6 @@ def table_info(body: Json, location: str, properties: Json | None, columns: list
 
 
 def made() -> Json:
-    """Returns the creator and the time of creation."""
     now = int(time.time() * 1000)
     return {"owner": None, "created_at": now, "created_by": None, "updated_at": now, "updated_by": None}
 
@@ -203,7 +197,6 @@ KINDS = {"volumes": "Volume", "functions": "Function", "models": "Registered_mod
 
 
 def volume(catalog: str, schema: str, name: str, kind: str, location: str) -> AssetRow:
-    """Returns a new volume, MANAGED or EXTERNAL."""
     own: Json = {"volume_id": str(uuid4()), "volume_type": kind, "storage_location": location}
     return AssetRow({**_named(catalog, schema, name), **own})
 
@@ -242,17 +235,14 @@ class User:
         return any(grant == full_name or grant.startswith(f"{full_name}.") for grant in self.grants)
 
     def check(self, full_name: str) -> None:
-        """Raises an error if the user may not read an existing object."""
         if not self.sees(full_name):
             raise forbidden()
 
     @property
     def is_authorized(self) -> bool:
-        """Returns whether the server checks rights."""
         return self is not EVERYBODY
 
     def check_owner(self) -> None:
-        """Raises an error for a user without the right to change objects."""
         if self.grants is not None:
             raise forbidden()
 
@@ -277,7 +267,6 @@ class Access:
             self._users.clear()
 
     def user(self, request: Received) -> User:
-        """Returns the user of a request; raises an error for an invalid token."""
         if self._users is None:
             return EVERYBODY
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -77,7 +77,6 @@ def invalid(message: str) -> UnityError:
 
 
 def internal(message: str) -> UnityError:
-    """Returns an internal error, which invalid requests often cause."""
     return UnityError(500, "INTERNAL", message)
 
 
@@ -90,7 +89,6 @@ def lost_race(kind: str) -> UnityError:
 
 
 def missing(kind: str, name: str) -> UnityError:
-    """Returns the error for a missing catalog, schema or table."""
     return UnityError(404, f"{kind.upper()}_NOT_FOUND", f"{kind} not found: {name}")
 
 
@@ -112,7 +110,6 @@ _PAGE = 100
 
 
 def checked_name(name: Any) -> str:
-    """Returns the name of a new catalog, schema or table, after checks."""
     if not name:
         raise invalid("Name cannot be empty")
     if len(name) > 255:
@@ -132,7 +129,6 @@ def properties_read(properties: Any) -> dict[str, str | None]:
 
 
 def check_properties(properties: Mapping[str, str | None]) -> None:
-    """Raises an error for properties that the server's database refuses."""
     for key, value in properties.items():
         if value is None:
             raise internal("not-null property references a null or transient value: PropertyDAO.value")
@@ -149,7 +145,6 @@ def needed(params: Mapping[str, str], name: str) -> str:
 
 
 def page_size(params: Mapping[str, str]) -> int:
-    """Returns the maximum number of entries of a page."""
     text = params.get("max_results") or "0"
     try:
         size = int(text)
@@ -163,7 +158,6 @@ def page_size(params: Mapping[str, str]) -> int:
 
 
 def flag(params: Mapping[str, str], name: str) -> bool:
-    """Returns a parameter that is true or false; the default is false."""
     match params.get(name, "false").lower():
         case "true" | "1":
             return True
@@ -201,7 +195,6 @@ _NESTED = {
 
 
 def read_columns(value: Any) -> list[Json]:
-    """Returns the columns of a request as far as they can be parsed."""
     columns = [] if value is None else value
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
         raise invalid("Cannot deserialize value of type `ColumnInfo`")
@@ -232,7 +225,6 @@ def check_types(columns: list[Json]) -> None:
 
 
 def check_storable(columns: list[Json]) -> None:
-    """Raises an error for columns that the server's database refuses."""
     if len({(column.get("name"), column.get("position")) for column in columns}) < len(columns):
         raise internal("could not execute statement [Unique index or primary key violation]")
     for column in columns:
@@ -244,7 +236,6 @@ def check_storable(columns: list[Json]) -> None:
 
 
 def kept_column(column: Json) -> Json:
-    """Returns a column in the form of responses."""
     nullable = column.get("nullable")
     return {
         "name": column.get("name"),

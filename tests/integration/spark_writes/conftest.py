@@ -17,7 +17,6 @@ BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @pytest.fixture(scope="module")
 def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
-    """Provides the session with small batches."""
     shared_spark.conf.set(BATCH, "10")
     yield shared_spark
     shared_spark.conf.unset(BATCH)

@@ -54,12 +54,10 @@ class Lake:
         return lance.dataset(self.location(), version=version)
 
     def ids(self, version: int | None = None) -> list[Any]:
-        """Returns the sorted values of the column `id`."""
         return sorted(self.dataset(version).to_table()["id"].to_pylist())
 
 
 def files(root: Path) -> set[str]:
-    """Returns all data files, except those of the catalog itself."""
     paths = (path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts)
     return {path.name for path in paths}
 

@@ -278,12 +278,9 @@ def test_invalid_arguments(call: Callable[[], object], message: str) -> None:
         call()
 
 
-async def test_async_namespace_is_refused(async_lake: Lake) -> None:
+async def test_an_async_namespace_and_an_unknown_mode_are_refused(async_lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(err.InvalidInputError, match=r"^write: this resolver has an AsyncNamespace"):
         LocationResolver(async_lake.ns).write(NO_FRAME, ID, mode="append")
-
-
-def test_unknown_mode(tmp_path: Path) -> None:
     mode: Any = "insert"
     with (
         Namespace.connect("dir", {"root": str(tmp_path)}) as ns,

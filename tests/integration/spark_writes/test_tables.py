@@ -53,15 +53,12 @@ def test_create_and_ignore_leave_an_existing_table(
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("id", ["db.t", "db$t", TableId(["db", "t"])])
-def test_ids_have_three_forms(spark: SparkSession, lake: Lake, id: Any) -> None:
-    assert lake.resolver.write(spark.range(3), id).id == TableId(["db", "t"])
-    assert lake.ids() == [0, 1, 2]
-
-
 def test_ignore_creates_a_missing_table(spark: SparkSession, lake: Lake) -> None:
     assert lake.write(spark.range(3), "ignore").rows == 3
     assert lake.ids() == [0, 1, 2]
+    for id in ("db.t", "db$t", TableId(["db", "t"])):
+        assert lake.resolver.write(spark.range(1), id, mode="append").id == TableId(["db", "t"])
+    assert lake.ids() == [0, 0, 0, 0, 1, 2]
 
 
 def test_append_adds_rows_by_column_name(spark: SparkSession, lake: Lake) -> None:
@@ -82,12 +79,9 @@ def test_prefetch_after_append_returns_the_new_version(spark: SparkSession, lake
     assert lake.resolver.prefetch("db.t")["db.t"].rows == 6
 
 
-def test_append_needs_a_table(spark: SparkSession, lake: Lake) -> None:
+def test_append_needs_a_table_which_may_have_no_version(spark: SparkSession, lake: Lake) -> None:
     with pytest.raises(err.TableNotFoundError, match=r"^Table not found: db\$t"):
         lake.write(failing(spark), "append")
-
-
-def test_append_to_a_declared_table_writes_its_first_version(spark: SparkSession, lake: Lake) -> None:
     lake.declare()
     assert lake.write(spark.range(3), "append").version == 1
     assert lake.ids() == [0, 1, 2]
@@ -160,11 +154,6 @@ def test_warning_about_expiring_storage_options(spark: SparkSession, tmp_path: P
         lake.resolver.write(spark.range(3), ID)
         assert lake.ids() == [0, 1, 2]
     assert [it.filename for it in warnings if "expire" in str(it.message)] == [__file__]
-
-
-def test_stream_is_refused(spark: SparkSession, lake: Lake) -> None:
-    with pytest.raises(err.InvalidInputError, match="foreachBatch"):
-        lake.write(spark.readStream.format("rate").load())
 
 
 def test_job_descriptions(spark: SparkSession, lake: Lake) -> None:
@@ -257,20 +246,11 @@ def test_append_casts_to_the_types_of_the_table(spark: SparkSession, lake: Lake)
     assert lake.dataset().to_table().to_pylist() == [{"a": 1, "b": "x", "c": 0.5, "d": 7, "e": [1.5], "f": None}]
 
 
+PAIR, NEVER_NULL = pa.field("x", pa.list_(pa.float32(), 2)), pa.field("x", pa.int64(), nullable=False)
 UNFIT: Mapping[str, tuple[str, pa.Field, str, str]] = {
-    "length": (
-        "create",
-        pa.field("x", pa.list_(pa.float32(), 2)),
-        "array(1.0D)",
-        "a value cannot be cast to fixed_size",
-    ),
+    "length": ("create", PAIR, "array(1.0D)", "a value cannot be cast to fixed_size"),
     "range": ("append", pa.field("x", pa.int8()), "int(id * 100)", "a value cannot be cast to int8: Integer value"),
-    "null": (
-        "append",
-        pa.field("x", pa.int64(), nullable=False),
-        "if(id = 19, null, id)",
-        "has a null, but is not nullable",
-    ),
+    "null": ("append", NEVER_NULL, "if(id = 19, null, id)", "has a null, but is not nullable"),
 }
 
 
@@ -294,11 +274,12 @@ UNSTORABLE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "none": (lambda df: df.select(), "has no columns"),
     "interval": (lambda df: df.selectExpr("make_interval(1) i"), r"no type for 'i' \(interval\)"),
     "reserved": (lambda df: df.withColumnRenamed("id", "_rowid"), "_rowid is a reserved name"),
+    "stream": (lambda df: df.sparkSession.readStream.format("rate").load(), "foreachBatch"),
 }
 
 
 @pytest.mark.parametrize("case", UNSTORABLE)
-def test_unstorable_columns_are_refused(spark: SparkSession, lake: Lake, case: str) -> None:
+def test_unstorable_frames_are_refused(spark: SparkSession, lake: Lake, case: str) -> None:
     change, message = UNSTORABLE[case]
     with pytest.raises(err.InvalidInputError, match=message):
         lake.write(change(failing(spark)))
@@ -343,16 +324,12 @@ def test_killed_task_is_repeated_without_duplicate_rows(spark: SparkSession, lak
                 with suppress(FileExistsError):
                     os.close(os.open(marks, os.O_CREAT | os.O_EXCL))
                     # The process that writes, a child of the same daemon, dies during the write.
-                    kill_writers()
+                    os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
     assert lake.write(spark.range(0, 200, 1, 2).mapInArrow(dies_once, "id long"), max_rows_per_file=10).rows == 200
     assert os.path.exists(marks)
     assert lake.ids() == list(range(200))
-
-
-def kill_writers() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_concurrent_appends_are_all_kept(spark: SparkSession, lake: Lake) -> None:
