@@ -152,6 +152,10 @@ async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
     async with connected(server, **server.vending) as ns:
         assert (await described(ns, "db", "t")).storage_options
     assert server.calls == ["GetTable", VEND, VEND, VEND]
+    # A page of HTML is an error.
+    server.html_error(VEND, times=None)
+    async with connected(server, **server.vending, max_retries="0") as ns:
+        await catch(err.ServiceUnavailableError, described(ns, "db", "t"))
 
 
 async def test_in_bulk_each_table_has_its_own_keys_or_error(server: FakeGlue) -> None:

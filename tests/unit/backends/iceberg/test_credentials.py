@@ -15,7 +15,7 @@ from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace, CacheUse, Namespace, TableId
 from tests.fakes.iceberg import LANCE, MANAGED, VENDING, FakeIceberg
-from tests.fakes.iceberg.catalog import Quirks
+from tests.fakes.iceberg.catalog import NESSIE, Quirks
 from tests.support.errors import catch
 from tests.support.running import running
 from tests.unit.backends.iceberg.test_backend import connected
@@ -73,7 +73,7 @@ OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-acces
     ("vends", "options", "sent"),
     [
         *(({"vends": vends}, {}, [LOAD]) for vends in (None, [], [entry("s3://other")])),
-        ({"load_config": REGION}, {}, [LOAD]),
+        *(({"load_config": REGION}, {}, [LOAD]), ({"quirks": NESSIE, "vends": []}, {}, [LOAD])),
         # Older servers put the keys into the configuration of the table; those for the location do not mix with them.
         ({"vends_config": KEYS, "load_config": REGION}, AWS_REGION | OPTIONS, [LOAD]),
         (
