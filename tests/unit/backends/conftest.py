@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.rest import FakeRest
 from tests.fakes.unity import FakeUnity
+from tests.support.glue import forget_aws
 
 QUICK = {"backoff_initial": "1ms", "backoff_max": "2ms"}
 
@@ -35,7 +37,6 @@ def create_server(impl: str) -> Any:
 
 
 def list_properties(impl: str, server: Any) -> dict[str, str]:
-    """Returns the properties of a connection."""
     match impl:
         case "hive3":
             return {"uri": server.uri, "root": str(server.warehouse.parent / "root")}
@@ -47,6 +48,11 @@ def list_properties(impl: str, server: Any) -> dict[str, str]:
             return {**server.properties, "root": "s3://b/r"}
         case _:
             return dict(server.properties)
+
+
+@pytest.fixture(autouse=True)
+def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forget_aws(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -99,14 +99,10 @@ OPERATIONS = (
 
 
 @pytest.mark.parametrize("impl", registry.BACKENDS)
-def test_the_table_is_in_the_folder_of_the_backend(impl: str) -> None:
+def test_the_table_is_in_the_folder_of_the_backend_and_names_its_operations(impl: str) -> None:
     folder = registry.BACKENDS[impl].module.removesuffix("backend")
     module = {"dir": "backend", "hive2": "responses", "hive3": "responses"}.get(impl, "wire")
     assert registry.load(impl).errors is import_module(folder + module).ERRORS
-
-
-@pytest.mark.parametrize("impl", registry.BACKENDS)
-def test_rows_name_operations_of_backends(impl: str) -> None:
     contexts = {key[1] for key in registry.load(impl).errors if isinstance(key, tuple)}
     assert contexts - {"namespace", "table"} <= OPERATIONS
 
@@ -171,15 +167,12 @@ async def test_only_what_may_have_been_done_is_looked_up(delivered: bool | None)
     await catch(err.ServiceUnavailableError, remove_or_check(lost(delivered), it), "lost")
 
 
-async def test_an_object_of_others_is_reported_as_existing() -> None:
+async def test_an_object_of_others_or_the_first_error_is_reported() -> None:
     await catch(err.TableAlreadyExistsError, create_or_find(ID, lost(), nothing), r"a\$t \(created by another client")
     space = create_or_find(SPACE, lost(), nothing, err.NamespaceAlreadyExistsError)
     await catch(err.NamespaceAlreadyExistsError, space, r"^Namespace already exists: a \(created by another client\)$")
     rolled_back = failing(err.InternalError("lost"), Failure(LOST_RACE, message="another was first"))
     await catch(err.TableAlreadyExistsError, create_or_find(ID, rolled_back, it))
-
-
-async def test_if_the_lookup_fails_the_first_error_is_raised() -> None:
     find = failing(err.PermissionDeniedError("not yours"))
     for work in (create_or_find(ID, lost(), find), remove_or_check(lost(), find)):
         raised = await catch(err.ServiceUnavailableError, work, "lost")

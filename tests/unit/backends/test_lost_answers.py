@@ -58,7 +58,6 @@ class Catalog:
             self.server.fail(how, match=HTTP[operation], when=when)
 
     def count(self, operation: str) -> int:
-        """Returns how often the change was sent."""
         if self.impl in CALLS:
             return int(self.server.calls.count(CALLS[self.impl][operation]))
         return sum(request.method == HTTP[operation] for request in self.server.requests)

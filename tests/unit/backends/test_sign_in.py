@@ -27,7 +27,6 @@ from tests.fakes.sigv4 import FakeSts, Signatures
 from tests.fakes.tokens import EXCHANGE, FakeIdentityProvider, Tokens
 from tests.fakes.unity import FakeUnity
 from tests.support.errors import catch
-from tests.support.glue import forget_aws
 from tests.support.running import running
 
 TYPE = "urn:ietf:params:oauth:token-type"
@@ -48,7 +47,6 @@ class Site:
     minted: list[str] = field(default_factory=list)
 
     def token(self) -> str:
-        """Returns a new token."""
         self.minted.append(self.mint())
         return self.minted[-1]
 
@@ -354,11 +352,6 @@ def test_a_callable_that_does_not_fit_is_refused(impl: str, properties: dict[str
 
 KEY, SECRET = "AKIDEXAMPLE", "sesame-secret"
 ARN = "arn:aws:iam::123456789012:role/catalog"
-
-
-@pytest.fixture(autouse=True)
-def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    forget_aws(monkeypatch, tmp_path)
 
 
 def signing(**options: Any) -> FakePolaris:

@@ -20,7 +20,11 @@ from tests.support.commands import Run
 from tests.unit.cli.test_app import at
 
 
-def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:
+def test_all_steps_succeed_with_a_catalog_that_works_with_and_without_tables(tmp_path: Path) -> None:
+    run = Run("doctor", *at(tmp_path))
+    assert run.code == 0 and run.lines[-1] == "ok      search for a table: there is none"
+    run = Run("doctor", *at(tmp_path / "later"))
+    assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
     with Namespace.connect("dir", {"root": str(tmp_path)}) as catalog:
         catalog.create_namespace({"id": ["shop"]})
         catalog.write(["shop", "orders"], pa.table({"id": [1, 2]}))
@@ -28,13 +32,6 @@ def test_all_steps_succeed_with_a_catalog_that_works(tmp_path: Path) -> None:
     assert run.code == 0 and all(line.startswith("ok      ") for line in run.lines)
     assert run.lines[-1] == "ok      data of shop$orders: version 1, 2 rows, 1 column"
     assert [step["outcome"] for step in json.loads(Run("doctor", "-o", "json", *at(tmp_path)).out)] == ["ok"] * 6
-
-
-def test_a_catalog_without_tables_ends_with_the_search_for_one(tmp_path: Path) -> None:
-    run = Run("doctor", *at(tmp_path))
-    assert run.code == 0 and run.lines[-1] == "ok      search for a table: there is none"
-    run = Run("doctor", *at(tmp_path / "later"))
-    assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
 
 
 def test_the_first_step_that_fails_is_the_last(tmp_path: Path) -> None:

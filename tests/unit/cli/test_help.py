@@ -41,7 +41,6 @@ def completion(*words: str) -> dict[str, str]:
 
 
 def complete(*words: str) -> Sequence[str]:
-    """Returns what bash gets for the last word."""
     run = Run(env=completion(*words))
     assert run.err == ""
     return run.out.split()
@@ -65,12 +64,16 @@ def test_help_names_each_command() -> None:
     assert titles == ["Look:", "Change:", "Whole catalogs:", "Set up:", "Options:", "Catalog:", "Messages:"]
     run = Run("ns")
     assert run.code == Code.USAGE and run.err == "" and "  create " in run.out
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", Run("--version").out)
 
 
-def test_options_follow_or_precede_the_command(lake: Path) -> None:
+def test_options_follow_or_precede_the_command_and_may_contradict_each_other(lake: Path) -> None:
     assert Run("ls", "sales", "--json").out == Run("ls", "sales", "--output", "json").out
     assert "list_tables" in run_process("ls", "sales", "-v").stderr
     assert "list_tables" in run_process("-v", "ls", "sales").stderr
+    run = Run("ls", "--json", "-o", "csv")
+    assert run.code == Code.USAGE and run.err == "lance-ns: --json and --output: use one of them\n"
+    assert Run("ls", "--json", "-o", "json").code == Code.OK
 
 
 def test_quiet_shows_only_results_and_errors(lake: Path) -> None:
@@ -94,12 +97,6 @@ COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
 @pytest.mark.parametrize(("words", "offers"), with_usual(COMPLETIONS, *(COMPLETIONS[it] for it in (0, 3, 8, 10))))
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
-
-
-def test_json_and_another_format_contradict_each_other(lake: Path) -> None:
-    run = Run("ls", "--json", "-o", "csv")
-    assert run.code == Code.USAGE and run.err == "lance-ns: --json and --output: use one of them\n"
-    assert Run("ls", "--json", "-o", "json").code == Code.OK
 
 
 def test_what_help_lists_is_what_there_is() -> None:

@@ -59,7 +59,6 @@ def ring() -> Iterator[MemoryKeyring]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Returns the user's file with profiles."""
     return tmp_path / "config" / "lance-ns" / "config.toml"
 
 
@@ -92,7 +91,7 @@ def test_the_default_adds_nothing_to_another_catalog() -> None:
     assert CommonOptions(properties=["endpoint=https://b"]).require().properties == expected
 
 
-def test_comments_stay(file: Path) -> None:
+def test_comments_stay_and_so_does_a_file_that_is_no_toml(file: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text(
         '# mine\n[profiles.a]  # the first\nimpl = "dir"\nroot = "/a"\n\n[profiles.a.storage]\nregion = "x"\n'
@@ -102,6 +101,10 @@ def test_comments_stay(file: Path) -> None:
     assert CommonOptions(profile="a").require().properties == {"root": "/a", "storage.region": "x"}
     Run("profile", "remove", "b")
     assert "profiles.b" not in file.read_text() and "[profiles.a]  # the first" in file.read_text()
+    file.write_text("[profiles")
+    run = Run("profile", "add", "a", *ICEBERG)
+    assert run.code == Code.USAGE and re.match(rf"lance-ns: {re.escape(str(file))}: ", run.err)
+    assert file.read_text() == "[profiles"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files have no such modes here")
@@ -207,14 +210,6 @@ def test_a_mistake_is_named_and_changes_nothing(file: Path, args: Sequence[str],
     run = Run("profile", *args, stdin="")
     assert run.code == Code.USAGE and message in run.err and len(run.err.splitlines()) == 1
     assert file.read_text() == before
-
-
-def test_a_file_that_is_no_toml_stays(file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    file.write_text("[profiles")
-    run = Run("profile", "add", "a", *ICEBERG)
-    assert run.code == Code.USAGE and re.match(rf"lance-ns: {re.escape(str(file))}: ", run.err)
-    assert file.read_text() == "[profiles"
 
 
 def test_a_profile_is_tested_like_a_catalog(tmp_path: Path) -> None:

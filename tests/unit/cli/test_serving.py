@@ -32,11 +32,8 @@ LIST = "/v1/namespace/$/list"
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_catalog(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provides an environment with one catalog and no token."""
-    for name in os.environ:
-        if name.startswith("LANCE_NS_"):
-            monkeypatch.delenv(name)
     monkeypatch.setenv("LANCE_NS_IMPL", "dir")
     monkeypatch.setenv("LANCE_NS_PROPERTY_ROOT", str(tmp_path))
 

@@ -80,12 +80,6 @@ def test_a_bad_file_creates_nothing(
     assert sorted(Run("ls", "shop", *lake).lines) == ["shop$images", "shop$orders"]
 
 
-def test_a_table_is_declared_without_a_file(lake: Sequence[str]) -> None:
-    run = Run("create", "shop.later", *lake)
-    assert run.code == 0 and run.out.startswith("declared shop$later at ")
-    assert Run("head", "shop.later", *lake).code == 3
-
-
 def test_existing_data_is_registered_with_properties(tmp_path: Path) -> None:
     with FakeIceberg() as catalog:
         options = ["-i", "iceberg", "-p", f"endpoint={catalog.endpoint}"]
@@ -174,6 +168,17 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
         (["query", "shop.images", "--nearest", "1", "--text", "a"], 2, "use one of them"),
         (["count", "shop.orders", "-f", "prize > 1"], 2, "prize"),
         (["count", "shop.gone"], 3, "shop$gone"),
+        (["find", "**", "--older-than", "soon"], 2, "soon"),
+        (["find", "**", "--property", "owner"], 2, "must be KEY=VALUE"),
+        (["find", "**", "--sort", "age"], 2, "age"),
+        (["search", "shop.*"], 2, "--nearest or --text: required"),
+        (["search", "shop.*", "--nearest", "1,x"], 2, "--nearest: must be numbers"),
+        (["search", "shop.*", "--nearest", "1,0", "--within", "0"], 2, "--within 0.0"),
+        (["search", "shop.*", "--nearest", "1,0", "-n", "0"], 2, "--limit"),
+        (["maintain", "**", "--older-than", "soon"], 2, "soon"),
+        (["maintain", "**", "--master", "local[2]"], 2, ""),
+        (["maintain", "**", "--conf", "a", "--engine", "spark"], 2, ""),
+        (["maintain", "**", "--no-compact", "--no-index", "--no-cleanup"], 2, ""),
     ],
 )
 def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[str], code: int, message: str) -> None:
@@ -260,9 +265,12 @@ def test_errors_of_reads_are_explained(lake: Sequence[str]) -> None:
     assert run.code == 1 and "its file data/" in run.err and "does not exist" in run.err and ".rs" not in run.err
 
 
-def test_a_place_without_a_table_is_a_warning(lake: Sequence[str], tmp_path: Path) -> None:
+def test_a_table_is_declared_or_registered_without_data(lake: Sequence[str], tmp_path: Path) -> None:
     run = Run("register", "shop.nothing", str(tmp_path / "lake" / "nothing"), *lake)
     assert run.code == 0 and "warning: Table not found" in run.err
+    run = Run("create", "shop.later", *lake)
+    assert run.code == 0 and run.out.startswith("declared shop$later at ")
+    assert Run("head", "shop.later", *lake).code == 3
 
 
 def test_the_properties_of_a_kind_are_listed() -> None:
@@ -306,7 +314,6 @@ pytestmark = pytest.mark.floors
 
 @pytest.fixture
 def declared(tmp_path: Path) -> list[str]:
-    """The declared of a catalog with one table, and one that was declared only."""
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
         namespace.write(["t"], pa.table({"id": [1, 2]}))
         namespace.declare_table({"id": ["declared"]})
@@ -334,14 +341,8 @@ def test_find_prints_matching_tables(declared: list[str]) -> None:
     assert result.code == 0 and "last_write" in result.out
 
 
-@pytest.mark.parametrize("arguments", [["--older-than", "soon"], ["--property", "owner"], ["--sort", "age"]])
-def test_invalid_conditions_are_usage_errors(declared: list[str], arguments: list[str]) -> None:
-    assert run("find", "*", *arguments, *declared) == (2, [])
-
-
 @pytest.fixture
 def vectors(tmp_path: Path) -> list[str]:
-    """The vectors of a catalog with three tables of vectors, and one without."""
     with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as namespace:
         namespace.create_namespace("s")
         for number in range(3):
@@ -352,7 +353,7 @@ def vectors(tmp_path: Path) -> list[str]:
     return ["--impl", "dir", "-p", f"root={tmp_path / 'lake'}"]
 
 
-def test_the_best_rows_of_all_tables_are_shown(vectors: list[str], tmp_path: Path) -> None:
+def test_the_best_rows_of_all_tables_are_shown_and_errors_have_exit_codes(vectors: list[str], tmp_path: Path) -> None:
     result = Run("search", "s.t*", "--nearest", "1,0", "-n", "2", "-c", "id", "-o", "json", *vectors)
     assert result.code == 0 and "3 tables searched, 0 errors" in result.err
     assert json.loads(result.out) == [
@@ -366,9 +367,6 @@ def test_the_best_rows_of_all_tables_are_shown(vectors: list[str], tmp_path: Pat
     assert again.out == result.out
     filtered = Run("search", "s.t*", "--nearest", "1,0", "-f", "id = 2", "-n", "1", "-o", "json", *vectors)
     assert [row["id"] for row in json.loads(filtered.out)] == [2]
-
-
-def test_a_table_that_cannot_be_searched_has_an_exit_code(vectors: list[str]) -> None:
     result = Run("search", "s.*", "--nearest", "1,0", *vectors)
     assert result.code == 1 and "s$t1" in result.out and "s$other" in result.err
     missing = Run("search", "s.none", "--nearest", "1,0", *vectors)
@@ -376,29 +374,14 @@ def test_a_table_that_cannot_be_searched_has_an_exit_code(vectors: list[str]) ->
     assert Run("search", "s.x*", "--nearest", "1,0", *vectors).code == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--nearest or --text: required"),
-        (["--nearest", "1,x"], "--nearest: must be numbers"),
-        (["--nearest", "1,0", "--within", "0"], "--within 0.0"),
-        (["--nearest", "1,0", "-n", "0"], "--limit"),
-    ],
-)
-def test_invalid_options_are_usage_errors(vectors: list[str], arguments: list[str], message: str) -> None:
-    result = Run("search", "s.t*", *arguments, *vectors)
-    assert result.code == 2 and not result.out and message in result.err
-
-
 @pytest.fixture
 def partitioned(tmp_path: Path) -> list[str]:
-    """The partitioned of a directory that is divided into partitions, without any yet."""
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
         namespace.partition_by(["region"], schema=pa.schema({"n": pa.int64(), "region": pa.string()}))
     return ["--impl", "dir", "-p", f"root={tmp_path}"]
 
 
-def test_partitions_are_listed_by_a_condition(partitioned: list[str], tmp_path: Path) -> None:
+def test_partitions_are_listed_by_a_condition_and_errors_are_told(partitioned: list[str], tmp_path: Path) -> None:
     result = Run("partitions", *partitioned)
     assert (result.code, result.out) == (0, "") and "no partitions yet" in result.err
     with Namespace.connect("dir", {"root": str(tmp_path)}) as namespace:
@@ -410,9 +393,6 @@ def test_partitions_are_listed_by_a_condition(partitioned: list[str], tmp_path: 
     assert row == {"values": {"region": "EU"}, "spec": 1, "id": str(partition.id), "location": partition.location}
     result = Run("partitions", "region = 'ASIA'", *partitioned)
     assert (result.code, result.out) == (0, "") and "no partition may have such rows" in result.err
-
-
-def test_errors_of_conditions_and_catalogs_are_told(partitioned: list[str], tmp_path: Path) -> None:
     result = Run("partitions", "none = 1", *partitioned)
     assert result.code == Code.USAGE and "No field named none" in result.err
     other = Run("partitions", "--impl", "dir", "-p", f"root={tmp_path / 'other'}")

@@ -180,15 +180,3 @@ def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
     run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
     assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
     assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["--older-than", "soon"], ["--master", "local[2]"], ["--conf", "a", "--engine", "spark"]),
-        ["--no-compact", "--no-index", "--no-cleanup"],
-    ],
-)
-def test_invalid_options_are_usage_errors(options: list[str], arguments: list[str]) -> None:
-    result = Run("maintain", "*", *arguments, *options)
-    assert result.code == 2 and not result.out

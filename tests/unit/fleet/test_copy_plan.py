@@ -83,15 +83,12 @@ def make_plan(
     return planner.plan()
 
 
-def test_ids_that_the_target_cannot_have_are_refused() -> None:
+def test_ids_that_the_target_cannot_have_or_would_have_twice_are_refused() -> None:
     mapped = plans.map_tables([TableId(["a", "T"]), TableId(["a", "t"])], plans.IdMapping.parse(None), FOLDS)
     assert [*mapped.targets] == [("a", "t")]
     assert "stores names in lower case, and 'T' has upper case" in mapped.refusals[0].reason
     mapped = plans.map_tables([TableId(["a", "t"])], plans.IdMapping.parse(None), TWO_LEVELS)
     assert "requires exactly 2 namespace levels" in mapped.refusals[0].reason
-
-
-def test_two_tables_of_one_target_name_are_both_refused() -> None:
     ids = [TableId(["a", "t"]), TableId(["b", "t"]), TableId(["b", "u"])]
     assert plans.map_tables(ids, plans.IdMapping.parse({"a": "x", "b": "x"}), ANY) == plans.MappedIds(
         {ids[2]: TableId(["x", "u"])},
@@ -137,15 +134,12 @@ def test_tables_that_differ_are_changed_by_a_sync_alone(there: Table, changes: l
     assert f"another {', '.join(changes)}" in plan.steps[0].reason
 
 
-def test_tables_that_are_equal_stay() -> None:
+def test_tables_that_are_equal_and_properties_of_the_target_stay() -> None:
     source = table("a.t", "s3a://b/t", properties={"k": "v"}, schema=A)
     there = table("a.t", "s3://b/t/", properties={"k": "v", "table_type": "lance"})
     for mode in ("create", "sync"):
         plan = make_plan([source], [there], target=OWN, mode=mode, existing={NamespaceId(["a"]): {}})
         assert plan == plans.CopyPlan([], [plans.Keep(source.id, there.id)], [], [])
-
-
-def test_properties_of_the_target_alone_go_only_with_delete() -> None:
     source, there = table("a.t"), table("a.t", properties={"own": "1", "nessie.x": "2"})
     assert isinstance(make_plan([source], [there], target=OWN, mode="sync").steps[0], plans.Keep)
     plan = make_plan([source], [there], target=OWN, mode="sync", delete=True)
@@ -154,7 +148,7 @@ def test_properties_of_the_target_alone_go_only_with_delete() -> None:
     assert make_plan([moved], [there], target=OWN, mode="sync").steps[0].properties == {"own": "1"}  # type: ignore[union-attr]
 
 
-def test_extra_tables_and_names_in_use() -> None:
+def test_extra_tables_names_in_use_and_what_the_target_rejects() -> None:
     extra, managed = table("a.gone"), table("a.managed", managed_versioning=True)
     assert make_plan([], extra=[extra], mode="sync").steps == []
     plan = make_plan([], extra=[extra, managed], mode="sync", delete=True)
@@ -163,6 +157,9 @@ def test_extra_tables_and_names_in_use() -> None:
     source = table("a.t")
     plan = make_plan([source], errors={source.id: NotALanceTableError("it is a view")}, mode="sync")
     assert plan.steps == [plans.Conflict(source.id, source.id, "it is a view")]
+    plan = make_plan([table("a.t")], check=refuse)
+    assert plan.refusals == [plans.Refusal(TableId(["a", "t"]), TableId(["a", "t"]), "table a$t: not here")]
+    assert not plan.steps and not plan.namespaces
 
 
 def test_versions_that_a_catalog_commits_are_refused_or_handed_over_or_cloned() -> None:
@@ -176,12 +173,6 @@ def test_versions_that_a_catalog_commits_are_refused_or_handed_over_or_cloned() 
     assert plan.steps == [plans.Replace(source, there, {}, [], takes_over=True)]
     managed = make_plan([table("a.t", "s3://b/u")], [replace(there, managed_versioning=True)], mode="sync")
     assert isinstance(managed.steps[0], plans.Conflict) and "managed_by=impl" in managed.steps[0].reason
-
-
-def test_what_the_target_rejects_is_refused() -> None:
-    plan = make_plan([table("a.t")], check=refuse)
-    assert plan.refusals == [plans.Refusal(TableId(["a", "t"]), TableId(["a", "t"]), "table a$t: not here")]
-    assert not plan.steps and not plan.namespaces
 
 
 def test_clones_are_compared_by_their_data() -> None:
@@ -211,7 +202,7 @@ def test_clones_are_compared_by_their_data() -> None:
     assert plan(three, None, mode="sync") == plan(three, None, unfinished=[id]) == unfinished
 
 
-def test_namespaces_come_with_their_properties_parents_first() -> None:
+def test_namespaces_come_with_their_properties_parents_first_and_existing_ones_stay() -> None:
     hive, sales, empty = NamespaceId(["hive"]), NamespaceId(["hive", "sales"]), NamespaceId(["hive", "empty"])
     namespaces = {hive: {"h": "1"}, sales: {"s": "1", "location": "s3://x"}, empty: {}}
     nests = replace(ANY, parent_properties=(("kind", "catalog"),))
@@ -222,9 +213,6 @@ def test_namespaces_come_with_their_properties_parents_first() -> None:
         plans.NewNamespace(NamespaceId(["lake", "empty"]), {}),
     ]
     assert plan.losses == [(sales, "properties of the source's catalog: location")]
-
-
-def test_existing_namespaces_stay() -> None:
     lake, sales = NamespaceId(["lake"]), NamespaceId(["lake", "sales"])
     source = {lake: {"l": "1"}, sales: {"s": "1"}}
     plan = make_plan([table("lake.sales.t")], namespaces=source, existing={sales: {"s": "1", "more": "2"}})
@@ -344,7 +332,6 @@ async def test_a_sync_clones_later_versions_to_a_new_location(source: AsyncNames
 
 @pytest.fixture
 async def lakes(tmp_path: Path) -> AsyncIterator[Lakes]:
-    """Two directory catalogs with a namespace."""
     async with (
         AsyncNamespace.connect("dir", {"root": str(tmp_path / "a")}) as one,
         AsyncNamespace.connect("dir", {"root": str(tmp_path / "b")}) as other,

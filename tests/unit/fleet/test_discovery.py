@@ -25,6 +25,7 @@ from lance_ns_async.storage.folders import Folders, place_key
 from lance_ns_async.storage.locations import default_location, unique_location
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import FakeS3
+from tests.support.errors import catch
 from tests.support.lake import make_file, make_table, make_traps
 from tests.support.processes import run_script
 
@@ -174,20 +175,14 @@ async def test_a_name_that_the_catalog_refuses_is_that_of_the_folder(tmp_path: P
             assert ids(report, "registered") == ["n$01234567_t$"]
 
 
-async def test_filters_select_tables_and_prune_folders(tmp_path: Path) -> None:
+async def test_filters_select_tables_and_prune_folders_and_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     for path in ("a/x.lance", "a/y.lance", "b/x.lance"):
         make_table(tmp_path, path)
     async with connect(tmp_path) as namespace:
         report = await discover(namespace, str(tmp_path), into=["n"], include=["*/x.lance"], exclude=["b"])
         assert ids(report, "registered") == ["n$a$x"] and report.counters["tables"] == 2
-
-
-async def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    async with connect(tmp_path) as namespace:
-        with pytest.raises(InvalidInputError, match="no such folder"):
-            await discover(namespace, str(tmp_path / "nothing"))
-        with pytest.raises(InvalidInputError, match="no bucket"):
-            await discover(namespace, "s3:///x")
+        await catch(InvalidInputError, discover(namespace, str(tmp_path / "nothing")), "no such folder")
+        await catch(InvalidInputError, discover(namespace, "s3:///x"), "no bucket")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")

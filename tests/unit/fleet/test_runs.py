@@ -22,7 +22,12 @@ from tests.support.processes import run_script
 RUN = {"uri": "s3://b", "into": ["a"]}
 
 
-async def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+async def test_a_finished_run_starts_again_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with open_journal(tmp_path / "journal", "copy", RUN) as journal:
+            assert await journal.entries("tables") == {}
+            await journal.put(("tables", "a", 1))
+            await journal.finish()
     file = tmp_path / "journal"
     async with open_journal(file, "copy", RUN) as journal:
         await journal.put(("tables", "a", 1), ("tables", "b", None))
@@ -32,15 +37,7 @@ async def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
         assert await journal.entries("folders") == {"a": 3}
 
 
-async def test_a_finished_run_starts_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        async with open_journal(tmp_path / "journal", "copy", RUN) as journal:
-            assert await journal.entries("tables") == {}
-            await journal.put(("tables", "a", 1))
-            await journal.finish()
-
-
-async def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
+async def test_a_journal_of_another_run_or_in_use_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     async with open_journal(file, "copy", RUN):
         pass
@@ -50,10 +47,6 @@ async def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="operation is"):
         async with open_journal(file, "discover", RUN):
             pass
-
-
-async def test_a_journal_in_use_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "journal"
     async with open_journal(file, "copy", RUN):
         with pytest.raises(InvalidInputError, match="another run uses it"):
             async with open_journal(file, "copy", RUN):
@@ -150,7 +143,7 @@ def test_ids_follow_the_rules(to: To, copy: str) -> None:
     assert IdMapping.parse(to).table(ORDERS) == TableId(copy)
 
 
-def test_rules_rename_ids() -> None:
+def test_rules_rename_ids_and_copies_are_traced_back() -> None:
     mapping = IdMapping.parse({"Hive": "Lake"}, "lower")
     assert mapping.table(TableId(["Hive", "Sales", "Orders"])) == ("Lake", "sales", "orders")
     assert mapping.namespace(NamespaceId(["Hive", "Sales"])) == ("Lake", "sales")
@@ -163,9 +156,6 @@ def test_rules_rename_ids() -> None:
         IdMapping.parse({"a.b": "x", "a$b": "y"})
     with pytest.raises(InvalidInputError, match="rename 'upper'"):
         IdMapping.parse(None, "upper")  # type: ignore[arg-type]
-
-
-def test_copies_are_traced_back() -> None:
     mapping = IdMapping.parse({"hive": "lake", "hive.sales": "lake.s", "other": "elsewhere"})
     assert [*mapping.sources(TableId(["lake", "s", "t"]))] == [("hive", "sales", "t"), ("hive", "s", "t")]
     # A table of hive.sales becomes one of lake.s, so no table becomes one of lake.sales.
@@ -184,33 +174,10 @@ ROWS = [
 ]
 
 
-def test_rows_survive_json() -> None:
+def test_rows_survive_json_and_arrow() -> None:
     assert [Row.from_dict(json.loads(json.dumps(row.to_dict()))) for row in ROWS] == ROWS
     with pytest.raises(ValueError, match="outcome"):
         Row(T, "x", fields={"outcome": "y"})
-
-
-def test_a_report_counts_and_selects() -> None:
-    report = Report("discover", ROWS, seconds=2.5, calls=7, p50=0.002, p95=0.2, counters={"requests": 9}, resumed=1)
-    assert dict(report.counts) == {"registered": 2, "denied": 1, "failed": 1}
-    assert [row.outcome for row in report.problems] == ["denied", "failed"]
-    assert report.line() == (
-        "discover: 2 registered, 1 denied, 1 failed in 2.5 s (7 calls, p50 2 ms, p95 0.2 s; 9 requests); "
-        "1 from the journal"
-    )
-
-
-def test_text_and_html_list_the_problems() -> None:
-    report = Report("audit", ROWS, problem_outcomes=frozenset({"failed", "denied"}))
-    assert repr(report).splitlines()[1:] == ["  denied   n  not <allowed>", "  failed   s3://b/v\ufffd  broken"]
-    html = report._repr_html_()
-    assert "not &lt;allowed&gt;" in html and html.index("not &lt;") < html.index("registered</span></td>")
-    assert "<table>" not in Report("audit", [])._repr_html_()
-    report = Report("copy", [Row(TableId([f"t{n}"]), "failed", "x") for n in range(25)])
-    assert repr(report).endswith("... and 5 more") and "and 5 more" in report._repr_html_()
-
-
-def test_json_and_arrow_have_all_rows() -> None:
     report = Report("discover", ROWS, dry_run=True)
     values = json.loads(report.to_json())
     assert values["dry_run"] and [Row.from_dict(row) for row in values["rows"]] == ROWS
@@ -220,11 +187,31 @@ def test_json_and_arrow_have_all_rows() -> None:
     assert Report("discover", []).to_arrow().num_rows == 0
 
 
-def test_a_failure_becomes_a_row_with_its_attempts() -> None:
+def test_a_report_counts_and_its_text_and_html_list_the_problems() -> None:
+    report = Report("discover", ROWS, seconds=2.5, calls=7, p50=0.002, p95=0.2, counters={"requests": 9}, resumed=1)
+    assert dict(report.counts) == {"registered": 2, "denied": 1, "failed": 1}
+    assert [row.outcome for row in report.problems] == ["denied", "failed"]
+    assert report.line() == (
+        "discover: 2 registered, 1 denied, 1 failed in 2.5 s (7 calls, p50 2 ms, p95 0.2 s; 9 requests); "
+        "1 from the journal"
+    )
+    report = Report("audit", ROWS, problem_outcomes=frozenset({"failed", "denied"}))
+    assert repr(report).splitlines()[1:] == ["  denied   n  not <allowed>", "  failed   s3://b/v\ufffd  broken"]
+    html = report._repr_html_()
+    assert "not &lt;allowed&gt;" in html and html.index("not &lt;") < html.index("registered</span></td>")
+    assert "<table>" not in Report("audit", [])._repr_html_()
+    report = Report("copy", [Row(TableId([f"t{n}"]), "failed", "x") for n in range(25)])
+    assert repr(report).endswith("... and 5 more") and "and 5 more" in report._repr_html_()
+
+
+def test_a_failure_becomes_a_row_and_errors_of_a_report_are_raised() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
     assert failure_row(T, with_failure(ThrottlingError("Throttled"), failure)).attempts == 4
     assert failure_row(T, PermissionDeniedError("no")).outcome == "denied"
+    assert len(Report("copy", ROWS[:2]).raise_for_errors().rows) == 2
+    with pytest.raises(InvalidTableStateError, match=r"^discover: 2 of 4 failed: not <allowed>; broken$"):
+        Report("discover", ROWS).raise_for_errors()
 
 
 def test_progress_never_exceeds_its_total() -> None:
@@ -234,9 +221,3 @@ def test_progress_never_exceeds_its_total() -> None:
         run.advance()
         run.advance(2)
     assert steps == [(1, 2), (3, 3)]
-
-
-def test_errors_of_a_report_are_raised() -> None:
-    assert len(Report("copy", ROWS[:2]).raise_for_errors().rows) == 2
-    with pytest.raises(InvalidTableStateError, match=r"^discover: 2 of 4 failed: not <allowed>; broken$"):
-        Report("discover", ROWS).raise_for_errors()

@@ -39,7 +39,6 @@ def iceberg() -> Iterator[FakeIceberg]:
 
 
 def tree(folder: Path) -> Sequence[str]:
-    """Returns everything in a folder."""
     return sorted(str(path) for path in folder.rglob("*"))
 
 

@@ -70,7 +70,6 @@ async def test_the_connectors_requests_are_answered_as_it_expects(tmp_path: Path
 
 @pytest.fixture(params=["dir", "hive-fake-4.0.1", "glue"])
 async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Gateway, list[str]]]:
-    """Provides a gateway, and its namespace."""
     with SITES[request.param](tmp_path) as site:
         async with AsyncNamespace.connect(site.impl, site.properties) as ns, serving(ns) as gateway:
             yield gateway, [*site.above, "n"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from html import unescape
@@ -25,6 +26,7 @@ from lance_ns_async.gateway import Gateway, access, serving
 from lance_ns_async.gateway.explorer.pages import CatalogReader, search
 from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions
 from lance_ns_async.gateway.explorer.table import cell, sample_table, snippets, type_text
+from tests.fakes.certificates import Certificates
 from tests.support.lake import ROWS, Lake, lake, stream
 
 HOSTILE = (
@@ -146,15 +148,9 @@ async def test_sign_in_and_out() -> None:
 
 
 async def test_cookies_are_for_tls_only_under_tls(tmp_path: Path) -> None:
-    import ssl
-
-    import trustme
-
-    authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("localhost").configure_cert(server)
-    authority.configure_trust(client)
-    async with serving(Hostile(), host="localhost", tls=server, ui=True) as gateway:
+    certificates = Certificates.made(tmp_path)
+    client = ssl.create_default_context(cafile=certificates.ca_bundle)
+    async with serving(Hostile(), tls=certificates.server, ui=True) as gateway:
         browser = Browser(gateway)
         browser.client = httpx.AsyncClient(base_url=gateway.url, verify=client, trust_env=False)
         async with browser.client:
@@ -399,16 +395,7 @@ def test_values(make: Callable[[], Any], expected: str) -> None:
     assert expected in cell(make())
 
 
-def test_sample_of_many_columns() -> None:
-    sink = pa.BufferOutputStream()
-    rows = pa.table({f"c{i}": [i] for i in range(60)})
-    with pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    text = sample_table(sink.getvalue().to_pybytes())
-    assert "c49" in text and "c50" not in text and "10 more columns" in text
-
-
-def test_types() -> None:
+def test_types_and_a_sample_of_many_columns() -> None:
     def named(type: str, *fields: Any, length: int | None = None) -> JsonArrowDataType:
         inner = [JsonArrowField(name=f"f{i}", nullable=True, type=it) for i, it in enumerate(fields)]
         return JsonArrowDataType(type=type, fields=inner or None, length=length)
@@ -418,6 +405,12 @@ def test_types() -> None:
     assert type_text(named("list", named("struct", text, named("int64")))) == "list of struct<f0: utf8, f1: int64>"
     assert type_text(named("map", named("struct", text, text))) == "map of utf8 to utf8"
     assert type_text(named("decimal128", length=38_010)) == "decimal128(38, 10)"
+    sink = pa.BufferOutputStream()
+    rows = pa.table({f"c{i}": [i] for i in range(60)})
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    sample = sample_table(sink.getvalue().to_pybytes())
+    assert "c49" in sample and "c50" not in sample and "10 more columns" in sample
 
 
 async def test_a_browser_sees_what_its_token_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

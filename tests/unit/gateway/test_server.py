@@ -120,7 +120,6 @@ async def remote(namespace: object) -> AsyncIterator[Remote]:
 
 
 async def outcome(namespace: Any, step: Step) -> Any:
-    """Returns the response, or the error's class and message."""
     operation, fields, *data = step
     request = MODELS[operation].from_dict(fields)
     try:

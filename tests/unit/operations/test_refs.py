@@ -24,6 +24,7 @@ from lance_ns_async.calls.steps import Scheduler, Step
 from lance_ns_async.fleet import CleanupOptions, maintain
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import cleanups
+from tests.support.errors import catch
 from tests.support.lake import ID, ROWS, Lake, stream
 
 
@@ -49,8 +50,7 @@ async def test_what_does_not_exist_is_reported_with_what_does(here: Lake) -> Non
     await here.ns.delete_table_tag({"id": ID, "tag": "release"})
     (await here.dataset()).cleanup_old_versions(timedelta(0))
     message = r"\(version 1: the newest is 2, so it was removed by a clean-up\)"
-    with pytest.raises(err.TableVersionNotFoundError, match=message):
-        await here.ns.open(ID, version=1)
+    await catch(err.TableVersionNotFoundError, here.ns.open(ID, version=1), message)
 
 
 async def test_versions_are_tagged(here: Lake) -> None:
@@ -75,8 +75,7 @@ async def test_versions_are_tagged(here: Lake) -> None:
     await ns.update_table_tag(spec.UpdateTableTagRequest(id=ID, tag="a", version=1))
     assert await tag("a") == (1, None) and (await here.dataset(version="a")).version == 1
     await ns.delete_table_tag(spec.DeleteTableTagRequest(id=ID, tag="a"))
-    with pytest.raises(err.TableTagNotFoundError, match=r"^Table tag not found: n\$t \(no tag 'a'\)"):
-        await tag("a")
+    await catch(err.TableTagNotFoundError, tag("a"), r"^Table tag not found: n\$t \(no tag 'a'\)")
 
 
 async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
@@ -94,8 +93,7 @@ async def test_a_tag_that_cannot_be_is_refused(here: Lake) -> None:
         ("delete", {"tag": "b"}, err.TableTagNotFoundError),
     ]
     for operation, fields, error in refused:
-        with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, f"{operation}_table_tag")({"id": ID, **fields})
+        await catch(error, getattr(ns, f"{operation}_table_tag")({"id": ID, **fields}), r"n\$t")
     assert list((await ns.list_table_tags(spec.ListTableTagsRequest(id=ID))).tags) == ["a"]
 
 
@@ -128,8 +126,7 @@ async def test_a_branch_that_cannot_be_is_refused(here: Lake) -> None:
         ("delete", {"name": "a"}, err.InvalidTableStateError),
     ]
     for operation, fields, error in refused:
-        with pytest.raises(error, match=r"n\$t"):
-            await getattr(ns, f"{operation}_table_branch")({"id": ID, **fields})
+        await catch(error, getattr(ns, f"{operation}_table_branch")({"id": ID, **fields}), r"n\$t")
     assert list((await ns.list_table_branches(spec.ListTableBranchesRequest(id=ID))).branches) == ["a"]
 
 
@@ -183,14 +180,10 @@ async def test_a_branch_is_opened_and_written_by_its_name(tmp_path: Path) -> Non
             await ns.write(["u"], rows, branch="dev")
         with pytest.raises(err.InvalidInputError, match=r"^tag 'x': a tag already has a version and a branch"):
             await ns.open(["t"], version="x", branch="dev")
-
-
-@pytest.mark.parametrize("version", [1.0, "", -1, 2**64])
-async def test_what_is_no_version_is_refused(tmp_path: Path, version: Any) -> None:
-    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        await ns.write(["t"], pa.table({"id": [1]}))
-        with pytest.raises((err.InvalidInputError, err.TableVersionNotFoundError, err.TableTagNotFoundError)):
-            await ns.open(["t"], version=version)
+        missing = (err.InvalidInputError, err.TableVersionNotFoundError, err.TableTagNotFoundError)
+        none: Any
+        for none in (1.0, "", -1, 2**64):
+            await catch(missing, ns.open(["t"], version=none))
         assert (await ns.open(["t"], version=cast(Any, np.int64(1)))).version == 1
 
 
@@ -218,8 +211,7 @@ async def test_nothing_points_to_cleaned_versions(here: Lake, change: str, monke
     ns, table = here.ns, Table(TableId(ID), await here.location())
     await cut_off(ns)
     with cleanups.announced(table):
-        with pytest.raises(err.ConcurrentModificationError, match=r"not ended .* or delete _refs"):
-            await point_to_first(ns, change)
+        await catch(err.ConcurrentModificationError, point_to_first(ns, change), r"not ended .* or delete _refs")
         await check_unchanged(here)
     await point_to_first(ns, change)
 
@@ -244,12 +236,10 @@ async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
     await here.ns.delete_table_tag({"id": ID, "tag": "t"})
     report = await maintain(here.ns, [ID], cleanup=CleanupOptions(older_than="0s"))
     assert not report.problems and not [*announcements.iterdir()]
-    with pytest.raises(err.TableVersionNotFoundError):
-        await here.ns.restore_table({"id": ID, "version": 1})
+    await catch(err.TableVersionNotFoundError, here.ns.restore_table({"id": ID, "version": 1}))
 
 
 async def point_to_first(ns: AsyncNamespace, change: str) -> None:
-    """Makes a change that points to the first version."""
     await getattr(ns, change)({"id": ID, **CHANGES[change]})
 
 
@@ -285,7 +275,6 @@ class _Cleanup:
 
 @contextmanager
 def scheduled(scheduler: Scheduler) -> Iterator[None]:
-    """Lets a scheduler hold each step of this test."""
     token = steps.scheduler.set(scheduler)
     try:
         yield

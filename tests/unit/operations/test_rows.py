@@ -12,6 +12,7 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 
+from tests.support.errors import catch
 from tests.support.lake import ID, ROWS, Lake, stream
 
 pytestmark = pytest.mark.floors
@@ -43,8 +44,7 @@ async def test_a_declared_table_gets_its_first_rows(here: Lake) -> None:
     for mode in ("append", "overwrite"):
         id = ["n", mode]
         await here.ns.declare_table(spec.DeclareTableRequest(id=id))
-        with pytest.raises(err.TableNotFoundError, match=rf"^Table not found: n\${mode} "):
-            await here.ns.count_table_rows(spec.CountTableRowsRequest(id=id))
+        await catch(err.TableNotFoundError, here.ns.count_table_rows({"id": id}), rf"^Table not found: n\${mode} ")
         added = await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=id, mode=mode), stream(MORE))
         assert (added.num_inserted_rows, added.version) == (2, 1)
         assert (await here.dataset(id)).to_table() == MORE
@@ -89,12 +89,10 @@ async def test_a_merge_writes_the_first_rows_of_a_declared_table(here: Lake) -> 
         it = await here.ns.merge_insert_into_table(merging(id=["n", "declared"], **fields), stream(MORE))
         return it.num_updated_rows, it.num_inserted_rows, it.num_deleted_rows, it.version
 
-    with pytest.raises(err.TableNotFoundError, match=r"^Table not found: n\$declared "):
-        await merge(when_matched_update_all=True)
+    await catch(err.TableNotFoundError, merge(when_matched_update_all=True), r"^Table not found: n\$declared ")
     with pytest.raises(err.TableColumnNotFoundError, match=r"^Table column not found: n\$declared \(on: no: "):
         await merge(on=["no"], when_not_matched_insert_all=True)
-    with pytest.raises(err.TableNotFoundError):
-        await merge(branch="dev", when_not_matched_insert_all=True)
+    await catch(err.TableNotFoundError, merge(branch="dev", when_not_matched_insert_all=True))
     assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (0, 2, 0, 1)
     assert (await here.dataset(["n", "declared"])).to_table() == MORE
     assert await merge(when_matched_update_all=True, when_not_matched_insert_all=True) == (2, 0, 0, 2)
@@ -111,32 +109,24 @@ async def test_of_many_that_merge_the_first_rows_none_is_lost(here: Lake) -> Non
     assert sorted((await here.dataset(["n", "declared"])).to_table()["id"].to_pylist()) == [*range(4)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"on": None, "when_matched_update_all": True}, "^on: required"),
+async def test_a_merge_that_cannot_be_done_is_refused(here: Lake) -> None:
+    update = {"when_matched_update_all": True}
+    invalid: Sequence[tuple[dict[str, Any], str]] = [
+        ({"on": None, **update}, "^on: required"),
         ({}, "^merge: no action is set"),
         ({"when_matched_update_all_filt": "id = 1", **INSERT}, "^when_matched_update_all_filt: allowed only with"),
         ({"when_not_matched_by_source_delete_filt": "a", **INSERT}, "^when_not_matched_by_source_delete_filt: allowed"),
-        ({"when_matched_update_all": True, "timeout": "soon"}, "^timeout 'soon': .*not a duration; write e.g."),
-    ],
-)
-async def test_a_merge_that_no_table_could_do_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=message):
-        await here.ns.merge_insert_into_table(merging(**fields), stream(MORE))
-
-
-async def test_a_merge_that_this_table_cannot_do_is_refused(here: Lake) -> None:
-    update = {"when_matched_update_all": True}
-    refused: Sequence[tuple[dict[str, Any], pa.Table, type[err.LanceNamespaceError]]] = [
-        ({"on": ["no"], **update}, MORE, err.TableColumnNotFoundError),
-        ({**update, "when_matched_update_all_filt": "target.no = 1"}, MORE, err.TableColumnNotFoundError),
-        (INSERT, pa.table({"other": [1]}), err.TableSchemaValidationError),
-        (update, pa.concat_tables([MORE, MORE]), err.InvalidInputError),
+        ({**update, "timeout": "soon"}, "^timeout 'soon': .*not a duration; write e.g."),
     ]
-    for fields, rows, error in refused:
-        with pytest.raises(error, match=r"n\$t"):
-            await here.ns.merge_insert_into_table(merging(**fields), stream(rows))
+    refused: Sequence[tuple[dict[str, Any], pa.Table, type[err.LanceNamespaceError], str]] = [
+        ({"on": ["no"], **update}, MORE, err.TableColumnNotFoundError, r"n\$t"),
+        ({**update, "when_matched_update_all_filt": "target.no = 1"}, MORE, err.TableColumnNotFoundError, r"n\$t"),
+        (INSERT, pa.table({"other": [1]}), err.TableSchemaValidationError, r"n\$t"),
+        (update, pa.concat_tables([MORE, MORE]), err.InvalidInputError, r"n\$t"),
+        *((fields, MORE, err.InvalidInputError, message) for fields, message in invalid),
+    ]
+    for fields, rows, error, message in refused:
+        await catch(error, here.ns.merge_insert_into_table(merging(**fields), stream(rows)), message)
     assert (await here.dataset()).version == 1
 
 
@@ -162,8 +152,7 @@ async def test_an_update_that_cannot_be_done_is_refused(here: Lake) -> None:
         ([["id", "'x'"]], None, err.InvalidInputError, "Cannot cast"),
     ]
     for pairs, predicate, error, message in refused:
-        with pytest.raises(error, match=message):
-            await here.ns.update_table(spec.UpdateTableRequest(id=ID, updates=pairs, predicate=predicate))
+        await catch(error, here.ns.update_table({"id": ID, "updates": pairs, "predicate": predicate}), message)
     with pytest.raises(err.UnsupportedOperationError, match=r"^Not supported: properties in update_table"):
         await here.ns.update_table(spec.UpdateTableRequest(id=ID, updates=[["id", "1"]], properties={"k": "v"}))
     assert (await here.dataset()).version == 1
@@ -201,10 +190,8 @@ async def test_a_state_that_is_not_there_is_reported(here: Lake) -> None:
         ({"branch": "dev", "version": 9}, err.TableVersionNotFoundError, r"^Table version not found: n\$t "),
     ]
     for fields, error, message in missing:
-        with pytest.raises(error, match=message):
-            await here.ns.count_table_rows(spec.CountTableRowsRequest(id=ID, **fields))
-    with pytest.raises(err.TableBranchNotFoundError):
-        await here.ns.insert_into_table(spec.InsertIntoTableRequest(id=ID, branch="no"), stream(MORE))
+        await catch(error, here.ns.count_table_rows(spec.CountTableRowsRequest(id=ID, **fields)), message)
+    await catch(err.TableBranchNotFoundError, here.ns.insert_into_table({"id": ID, "branch": "no"}, stream(MORE)))
 
 
 async def test_writers_that_cannot_both_be_right_are_reported(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +256,5 @@ async def test_rows_that_can_be_read_once_are_not_reported_as_written(here: Lake
     ],
 )
 async def test_an_unknown_column_is_reported_with_the_likely_one(here: Lake, operation: str, fields: Any) -> None:
-    with pytest.raises(err.TableColumnNotFoundError) as raised:
-        await getattr(here.ns, operation)({"id": ID, **fields})
+    raised = await catch(err.TableColumnNotFoundError, getattr(here.ns, operation)({"id": ID, **fields}))
     assert str(raised.value) == "Table column not found: n$t (column 'txet': did you mean text?)"

@@ -11,6 +11,7 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 
+from tests.support.errors import catch
 from tests.support.lake import ID, ROWS, Lake, in_file, lake
 
 pytestmark = pytest.mark.environment
@@ -22,7 +23,6 @@ def make_query(**fields: Any) -> dict[str, Any]:
 
 
 def near(*vector: float, **fields: Any) -> dict[str, Any]:
-    """Returns a query for the nearest neighbours of a vector."""
     return make_query(vector={"single_vector": list(vector)}, **fields)
 
 
@@ -74,16 +74,13 @@ async def test_rows_are_found_by_one_or_several_vectors(here: Lake) -> None:
     ]
 
 
-async def test_columns_may_have_other_names(here: Lake) -> None:
+async def test_columns_may_have_other_names_even_those_that_a_search_adds(here: Lake) -> None:
     rows = pa.table({"a b": [1], "S": ["x"], "in": [{"x": 1, "y.z": 2}], "v": ROWS["v"].slice(1, 1).combine_chunks()})
     await here.create(["n", "odd"], rows)
     request = near(1, 0, id=["n", "odd"], columns={"column_aliases": {"p": "`a b`", "q": "in.`y.z`", "S": "S"}})
     assert await run_query(here, request) == [{"p": 1, "q": 2, "S": "x", "_distance": 0.0}]
     request = make_query(id=["n", "odd"], columns={"column_names": ["a b", "in.x"]})
     assert await run_query(here, request) == [{"a b": 1, "in.x": 1}]
-
-
-async def test_what_a_search_adds_may_give_its_name_to_a_column(here: Lake) -> None:
     await here.ns.create_table_scalar_index(spec.CreateTableIndexRequest(id=ID, column="text", index_type="FTS"))
     aliases = {"column_aliases": {"_distance": "id", "d": "_distance"}}
     assert await run_query(here, near(1, 0, k=1, columns=aliases)) == [{"_distance": 2, "d": 0.0}]
@@ -123,8 +120,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
     assert "_distance" in plan and "elapsed" not in plan
     assert "output_rows=1" in await here.ns.analyze_table_query_plan(near(1, 0, k=1))
     verbose = {"id": ID, "query": near(1, 0, version=7), "verbose": True}
-    with pytest.raises(err.TableVersionNotFoundError):
-        await here.ns.explain_table_query_plan(verbose)
+    await catch(err.TableVersionNotFoundError, here.ns.explain_table_query_plan(verbose))
 
 
 @pytest.mark.parametrize(
@@ -162,8 +158,7 @@ async def test_a_query_is_explained_and_analyzed(here: Lake) -> None:
 )
 async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
     for id in (ID, ["n", "none"]):
-        with pytest.raises(err.InvalidInputError, match=message):
-            await here.ns.query_table(make_query(id=id, **fields))
+        await catch(err.InvalidInputError, here.ns.query_table(make_query(id=id, **fields)), message)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +185,7 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields:
     ],
 )
 async def test_a_query_the_table_cannot_answer_is_refused(here: Lake, fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=message):
-        await here.ns.query_table(make_query(**fields))
+    await catch(err.InvalidInputError, here.ns.query_table(make_query(**fields)), message)
 
 
 async def test_a_vector_column_is_named_where_it_is_doubtful(here: Lake) -> None:
@@ -218,8 +212,14 @@ async def test_a_column_that_is_not_there_is_named(here: Lake, fields: dict[str,
         await here.ns.query_table(make_query(**fields))
 
 
-async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake) -> None:
+async def test_a_branch_is_searched_and_explained(here: Lake) -> None:
     await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
+    await here.ns.delete_from_table(spec.DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
+    rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
+    assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
+    assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
+    await catch(err.TableBranchNotFoundError, here.ns.query_table(make_query(branch="no")), "no branch 'no'")
+    await catch(err.TableVersionNotFoundError, here.ns.query_table(make_query(version=9)))
 
     async def explain(query: dict[str, Any], **fields: Any) -> str:
         return await here.ns.explain_table_query_plan({"query": make_query(**query), **fields})
@@ -231,18 +231,6 @@ async def test_an_explained_query_is_of_the_table_that_is_asked_about(here: Lake
         await explain({"id": ["n", "no"]}, id=ID)
     with pytest.raises(err.InvalidInputError, match=r"^query.branch 'dev': the request itself has 'main'; omit"):
         await explain({"branch": "dev"}, id=ID, branch="main")
-
-
-async def test_a_branch_is_searched(here: Lake) -> None:
-    await here.ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name="dev"))
-    await here.ns.delete_from_table(spec.DeleteFromTableRequest(id=ID, branch="dev", predicate="id = 1"))
-    rows = await run_query(here, make_query(branch="dev", columns={"column_names": ["id"]}))
-    assert rows == [{"id": 2}, {"id": 3}] and len(await run_query(here, make_query())) == 3
-    assert len(await run_query(here, make_query(branch="dev", version=1))) == 3
-    with pytest.raises(err.TableBranchNotFoundError, match="no branch 'no'"):
-        await here.ns.query_table(make_query(branch="no"))
-    with pytest.raises(err.TableVersionNotFoundError):
-        await here.ns.query_table(make_query(version=9))
 
 
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
@@ -284,7 +272,7 @@ async def scores(indexed: Lake, query: Mapping[str, Any]) -> dict[int, float]:
     return {row["id"]: row["_score"] for row in in_file((await indexed.ns.query_table(request)).data)}
 
 
-async def test_without_a_column_all_that_have_an_index_are_searched(indexed: Lake) -> None:
+async def test_without_a_column_all_that_have_an_index_are_searched_and_phrases_by_positions(indexed: Lake) -> None:
     best = await scores(indexed, {"string_query": {"query": "apple"}})
     assert set(best) == {0, 1, 3, 5}
     assert await scores(indexed, {"string_query": {"query": "apple", "columns": []}}) == best
@@ -296,9 +284,6 @@ async def test_without_a_column_all_that_have_an_index_are_searched(indexed: Lak
     assert set(await scores(indexed, structured(match={"terms": "red apple", "operator": "and"}))) == {0}
     none_red = {"must": [{"match": {"terms": "apple"}}], "must_not": [{"match": {"terms": "red"}}], "should": []}
     assert set(await scores(indexed, structured(boolean=none_red))) == {1, 5}
-
-
-async def test_a_phrase_is_looked_for_where_positions_are_known(indexed: Lake) -> None:
     assert set(await scores(indexed, structured(phrase={"terms": "red apple"}))) == {0}
     with pytest.raises(err.InvalidInputError, match="position is not found"):
         await scores(indexed, structured(phrase={"terms": "apple tart", "column": BODY}))

@@ -51,7 +51,6 @@ class Site:
         return version
 
     def fill(self, versions: int) -> None:
-        """Writes the table, and appends the number of each version to it."""
         for number in range(1, versions + 1):
             assert self.write(number, "append" if number > 1 else "create") == number
 
@@ -66,7 +65,6 @@ class Site:
         return lance.file.LanceFileSession(self.location, storage_options=self.options or None)
 
     def files(self) -> list[str]:
-        """Returns the content of the folder of the manifests."""
         return [path.removeprefix("_versions/") for path in self.session.list("_versions") if "manifest" in path]
 
     def listed(self, **fields: Any) -> list[int]:

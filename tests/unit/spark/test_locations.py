@@ -42,11 +42,6 @@ def locations() -> Locations:
     return Locations([location("db", "a"), bare, location("other", "a")], REPORT)
 
 
-def test_a_table_that_was_not_opened_has_the_version_its_catalog_tells() -> None:
-    at = Location.of(Table(TableId(["t"]), "/t", version=9), None)
-    assert (at.version, at.rows, at.fragments, at.schema, at.expires_at) == (9, None, None, None, None)
-
-
 def test_they_are_a_mapping_in_the_order_given(locations: Locations) -> None:
     ids = [TableId(["db", "a"]), TableId(["db", "b.v2"]), TableId(["other", "a"])]
     assert list(locations) == ids and len(locations) == 3
@@ -145,8 +140,10 @@ def test_arrow_has_a_row_a_table(locations: Locations) -> None:
     assert options.to_pylist(maps_as_pydicts="strict") == [SECRETS, None, SECRETS]
 
 
-def test_none_at_all_are_locations_too() -> None:
+def test_none_at_all_are_locations_too_and_one_may_be_unopened() -> None:
     none = Locations([], PrefetchReport(0))
     assert none.to_arrow().num_rows == none.to_arrow(secrets=True).num_rows == 0
     assert none.to_arrow().schema == Locations([location("t")], PrefetchReport(1)).to_arrow().schema
     assert Locations.from_json(none.to_json()) == pickle.loads(pickle.dumps(none)) == none
+    at = Location.of(Table(TableId(["t"]), "/t", version=9), None)
+    assert (at.version, at.rows, at.fragments, at.schema, at.expires_at) == (9, None, None, None, None)

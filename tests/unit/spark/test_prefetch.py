@@ -71,16 +71,13 @@ def test_patterns_namespaces_and_ids_are_mixed(lake: Lake, resolver: LocationRes
     assert len(names("**")) == 8
 
 
-def test_what_matches_nothing_is_reported(lake: Lake, resolver: LocationResolver) -> None:
+def test_what_matches_nothing_is_reported_as_a_table_or_a_namespace(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "t")
     locations = resolver.prefetch(["db.x*", "nix.*", NamespaceId(["nowhere"]), "*.nix", "db.*"])
     assert list(locations) == ids("db$t")
     message: dict[Subject, str] = {problem.subject: problem.reason for problem in locations.report.missing}
     assert set(message) == {"db.x*", "*.nix", NamespaceId(["nix"]), NamespaceId(["nowhere"])}
     assert "no table matches db.x*" in message["db.x*"] and not locations.report.failed
-
-
-def test_a_table_and_a_namespace_of_the_same_names_are_distinguished(lake: Lake, resolver: LocationResolver) -> None:
     lake.write("db", "x")
     locations = resolver.prefetch([NamespaceId(["db", "x"]), TableId(["db", "x"])])
     assert list(locations) == ids("db$x") and locations.report.line().startswith("resolved 1/2 ")
@@ -301,7 +298,7 @@ def test_errors_are_sorted_by_what_they_mean() -> None:
     assert [problem.subject for problem in result.problems] == [subject for subject, _ in errors]
 
 
-def test_attempts_and_times_of_calls() -> None:
+def test_attempts_and_times_of_calls_and_no_control_characters_are_reported() -> None:
     failure = Failure(429, message="slow down")
     failure.attempts = 4
     result = report(0, [(T, with_failure(err.ThrottlingError("Throttled: t"), failure))], seconds=0.0, calls=[])
@@ -310,9 +307,6 @@ def test_attempts_and_times_of_calls() -> None:
     assert (result.calls, result.p50, result.p95) == (100, 0.51, 0.96)
     assert report(1, [], seconds=0.0, calls=[0.25]).p95 == 0.25
     assert report(1, [], seconds=0.0, calls=[]).p50 is None
-
-
-def test_output_has_no_control_characters() -> None:
     assert printable("db$é 表 a b\t\x1b[2J\r\x9b\u202e.") == "db$é 表 a b\ufffd\ufffd[2J\ufffd\ufffd\ufffd."
     html = PrefetchReport(1, tuple(Problem(TableId([f"<b>{n}"]), "a & b") for n in range(21)))._repr_html_()
     assert "<td>&lt;b&gt;0</td><td>a &amp; b</td></tr>" in html and html.count("<tr>") == 1 + 20 + 1

@@ -72,6 +72,7 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
     groups = reading.group_entries(entries, tasks)
     assert 1 <= len(groups) <= tasks
     assert all(groups) or not entries
+    assert all(group == sorted(group, key=lambda e: e.version) for group in groups), "the order of the tables is kept"
     shares: dict[str, list[reading.Entry]] = defaultdict(list)
     for group in groups:
         for e in group:
@@ -84,13 +85,6 @@ def test_each_table_is_read_once_and_the_load_is_even(tables: list[tuple[int, in
     heaviest = max((e.weight for group in groups for e in group), default=0)
     if len(groups) == tasks:
         assert max(loads) - min(loads) <= heaviest
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 7])
-def test_a_group_keeps_the_order_of_its_tables(tasks: int) -> None:
-    for group in reading.group_entries(map(entry, range(50)), tasks):
-        numbers = [e.version for e in group]
-        assert numbers == sorted(numbers)
 
 
 WANT = pa.schema([("_table", pa.string()), ("s", pa.string()), ("id", pa.int64())])
@@ -109,13 +103,10 @@ def read(
     return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
 
 
-def test_columns_are_ordered_and_cast_and_the_table_is_named(tmp_path: Path) -> None:
+def test_columns_are_ordered_and_cast_and_rows_of_a_version_that_fit_are_read(tmp_path: Path) -> None:
     a = write(tmp_path, "a", pa.table({"id": pa.array([1], pa.int32()), "s": pa.array(["x"]).dictionary_encode()}))
     b = write(tmp_path, "b", pa.table({"s": pa.array([None], pa.large_string()), "other": [0], "id": [2]}))
     assert read([b, a]) == [("b", None, 2), ("a", "x", 1)]
-
-
-def test_a_version_is_read_and_rows_that_fit(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]})
     first = write(tmp_path, "t", rows)
     lance.write_dataset(rows, first.location, mode="append")
@@ -169,7 +160,7 @@ def test_the_parts_of_a_plan_read_each_row_once(tmp_path: Path) -> None:
     assert sorted(pa.concat_tables(tasks)["id"].to_pylist()) == list(range(0, 40_006, 2))
 
 
-def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
+def test_missing_columns_are_null_and_a_filter_sees_the_common_type(tmp_path: Path) -> None:
     less = write(tmp_path, "less", pa.table({"id": [1, 2, 3]}))
     more = write(tmp_path, "more", pa.table({"id": [4, 5], "s": ["x", "y"]}))
     all_rows = [*(("less", None, n) for n in (1, 2, 3)), ("more", "x", 4), ("more", "y", 5)]
@@ -177,9 +168,6 @@ def test_missing_columns_are_null_and_filtered_as_null(tmp_path: Path) -> None:
     types = pa.schema([("id", pa.int64()), ("s", pa.string())])
     assert read([less, more], "s = 'x'", types) == [("more", "x", 4)]
     assert read([less, more], "s IS NULL AND id <> 2", types) == [("less", None, 1), ("less", None, 3)]
-
-
-def test_a_filter_sees_the_common_type(tmp_path: Path) -> None:
     narrow = write(tmp_path, "narrow", pa.table({"id": pa.array([1, 2], pa.int32()), "s": ["x", "y"]}))
     wide = write(tmp_path, "wide", pa.table({"id": [1, 2**40], "s": ["x", "y"]}))
     assert read([narrow, wide], f"id < {2**40} AND id > 1", pa.schema([("id", pa.int64())])) == [("narrow", "y", 2)]

@@ -83,7 +83,7 @@ def test_after_a_401_no_other_table_is_requested(server: RenewingPolaris, resolv
     assert (len(report.denied), report.calls, len(server.requests)) == (3, 1, 1)
 
 
-def test_what_lasts_is_not_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_what_lasts_is_not_requested_and_old_values_stay(server: RenewingPolaris, resolver: LocationResolver) -> None:
     locations = resolver.prefetch(TABLES, pin_versions=False)
     server.clear()
     again = resolver.refresh(locations)
@@ -96,6 +96,13 @@ def test_what_lasts_is_not_requested(server: RenewingPolaris, resolver: Location
     assert (again.report.remembered, len(again)) == (0, 3)
     with pytest.raises(err.InvalidInputError, match="lasting -1"):
         resolver.refresh(locations, lasting=-1)
+    before = keys(locations)
+    resolver.forget()
+    resolver.refresh(locations)
+    assert keys(locations) == before
+    message = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
+    resolver.forget()
+    assert len(keys(resolver.refresh(message))) == 3
 
 
 def test_only_what_would_expire_is_requested(server: RenewingPolaris, resolver: LocationResolver) -> None:
@@ -118,7 +125,7 @@ def test_what_was_remembered_for_long_is_requested(server: RenewingPolaris) -> N
         assert forgetful.refresh(forgetful.prefetch(TABLES, pin_versions=False)).report.remembered == 0
 
 
-def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
+def test_versions_stay_and_new_keys_open_them(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
     write(s3, server, "create")
     server.lasts = BRIEFLY
     locations = resolver.prefetch(TABLES)
@@ -130,21 +137,14 @@ def test_versions_stay_and_nothing_is_opened(s3: KeyedS3, server: RenewingPolari
         new = again[id]
         assert (new.version, new.rows, new.fragments, new.schema) == (1, 3, 1, old.schema)
     assert set(keys(again)).isdisjoint(keys(locations))
+    s3.revoked.update(keys(locations))
+    for id in TABLES:
+        before, after = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (locations, again))
+        with pytest.raises((OSError, ValueError), match="400 Bad Request"):
+            lance.dataset(locations[id].location, storage_options=before)
+        assert lance.dataset(again[id].location, version=1, storage_options=after).count_rows() == 3
     # A prefetch of the same tables differs.
     assert {at.version for at in resolver.prefetch(locations).values()} == {2}
-
-
-def test_new_keys_open_what_old_ones_do_not(s3: KeyedS3, server: RenewingPolaris, resolver: LocationResolver) -> None:
-    write(s3, server, "create")
-    server.lasts = BRIEFLY
-    locations = resolver.prefetch(TABLES)
-    s3.revoked.update(server.issued)
-    again = resolver.refresh(locations)
-    for id in TABLES:
-        old, new = ({"allow_http": "true", **(at[id].storage_options or {})} for at in (locations, again))
-        with pytest.raises((OSError, ValueError), match="400 Bad Request"):
-            lance.dataset(locations[id].location, storage_options=old)
-        assert lance.dataset(again[id].location, version=1, storage_options=new).count_rows() == 3
 
 
 def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None:
@@ -158,17 +158,6 @@ def test_a_dataset_that_was_opened_before_is_not_read_again(s3: KeyedS3) -> None
             s3.clear()
             assert resolver.prefetch("db.t") == first
     assert not [request for request in s3.requests if request.path.endswith(".manifest")]
-
-
-def test_old_locations_stay(server: RenewingPolaris, resolver: LocationResolver) -> None:
-    locations = resolver.prefetch(TABLES, pin_versions=False)
-    before = keys(locations)
-    resolver.forget()
-    resolver.refresh(locations)
-    assert keys(locations) == before
-    message = Locations.from_json(resolver.prefetch(TABLES, pin_versions=False).to_json())
-    resolver.forget()
-    assert len(keys(resolver.refresh(message))) == 3
 
 
 def test_what_is_gone_is_an_error_or_reported(server: RenewingPolaris, resolver: LocationResolver) -> None:

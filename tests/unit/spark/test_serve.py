@@ -19,6 +19,7 @@ from lance_ns_async.spark import LocationResolver, Locations
 from lance_ns_async.spark.serve import CatalogNamespace, PrefetchNamespace
 from tests.connector.lake import Lake
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.errors import catch
 
 Make = Callable[[Locations], PrefetchNamespace]
 
@@ -32,12 +33,10 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def over(lake: Lake) -> Make:
-    """Provides the namespace in front of the lake's catalog."""
     return lambda locations: CatalogNamespace(locations, lake.resolver)
 
 
 def alone(locations: Locations) -> PrefetchNamespace:
-    """Returns the namespace without a catalog."""
     return PrefetchNamespace(locations, {problem.subject: problem.reason for problem in locations.report.missing})
 
 
@@ -73,8 +72,7 @@ async def test_many_who_miss_the_same_ask_once(lake: Lake, over: Make) -> None:
 
 async def test_an_absence_is_not_remembered(lake: Lake, over: Make) -> None:
     namespace = over(lake.prefetch("db.*"))
-    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$t"):
-        await describe(namespace, "db", "t")
+    await catch(err.TableNotFoundError, describe(namespace, "db", "t"), r"Table not found: db\$t")
     lake.write("t")
     assert (await describe(namespace, "db", "t")).location
 
@@ -102,8 +100,7 @@ async def test_a_table_that_may_have_moved_is_requested_again(
     lake.write("u")
     namespace = over(lake.prefetch())
     await getattr(namespace, operation)(request_class(id=["db", "t"]))
-    with pytest.raises(err.TableNotFoundError):
-        await describe(namespace, "db", "t")
+    await catch(err.TableNotFoundError, describe(namespace, "db", "t"))
     assert namespace.hits == 0
     await describe(namespace, "db", "u")
     assert namespace.hits == 1
@@ -124,8 +121,7 @@ async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -
     lake.write("u")
     locations = lake.prefetch()
     namespace = over(locations)
-    with pytest.raises(err.NamespaceNotEmptyError):
-        await namespace.drop_namespace(spec.DropNamespaceRequest(id=["db"]))
+    await catch(err.NamespaceNotEmptyError, namespace.drop_namespace(spec.DropNamespaceRequest(id=["db"])))
     lake.calls.clear()
     await describe(namespace, "db", "t")
     assert calls(lake) == ["describe_table db$t"]
@@ -137,10 +133,8 @@ async def test_a_change_that_failed_may_have_been_done(lake: Lake, over: Make) -
     assert namespace.hits == 0
     namespace = over(locations)
     lake.namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(err.TableNotFoundError):
-        await namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
-    with pytest.raises(err.TableNotFoundError):
-        await describe(namespace, "db", "t")
+    await catch(err.TableNotFoundError, namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"])))
+    await catch(err.TableNotFoundError, describe(namespace, "db", "t"))
 
 
 async def test_what_the_prefetch_does_not_know_is_asked_upstream(lake: Lake, over: Make) -> None:
@@ -174,10 +168,8 @@ async def test_without_a_catalog_listings_come_in_pages(lake: Lake) -> None:
 async def test_without_a_catalog_all_else_is_refused(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     lake.write("t")
     namespace = alone(lake.prefetch("db.t", "db.nope"))
-    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$nope"):
-        await describe(namespace, "db", "nope")
-    with pytest.raises(err.UnsupportedOperationError, match=r"table db\$u: was not prefetched"):
-        await describe(namespace, "db", "u")
+    await catch(err.TableNotFoundError, describe(namespace, "db", "nope"), r"Table not found: db\$nope")
+    await catch(err.UnsupportedOperationError, describe(namespace, "db", "u"), r"table db\$u: was not prefetched")
     with pytest.raises(err.UnsupportedOperationError, match="namespace x: contains no prefetched table"):
         await namespace.namespace_exists(spec.NamespaceExistsRequest(id=["x"]))
     with pytest.raises(err.UnsupportedOperationError, match="namespace db: describe_namespace needs the catalog"):
@@ -186,8 +178,7 @@ async def test_without_a_catalog_all_else_is_refused(lake: Lake, caplog: pytest.
         await namespace.deregister_table(spec.DeregisterTableRequest(id=["db", "t"]))
     assert "table db$t was not dropped, but Spark reports no error" in caplog.text
     await describe(namespace, "db", "t")
-    with pytest.raises(err.InvalidInputError, match="limit 0"):
-        await namespace.list_tables(spec.ListTablesRequest(id=["db"], limit=0))
+    await catch(err.InvalidInputError, namespace.list_tables(spec.ListTablesRequest(id=["db"], limit=0)), "limit 0")
 
 
 def test_a_client_that_leaves_ends_the_call_of_a_read() -> None:

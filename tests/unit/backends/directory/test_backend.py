@@ -50,11 +50,6 @@ async def test_datasets_that_lie_in_the_directory_are_its_tables(ns: AsyncNamesp
         alone = await ns.describe_table([name])
         assert described.tables[TableId([name])].location == alone.location
         assert lance.dataset(alone.location).count_rows() == 2
-
-
-async def test_a_page_of_the_root_reads_only_the_folders_that_it_needs(ns: AsyncNamespace, tmp_path: Path) -> None:
-    for name in ("a", "b", "c", "d"):
-        lance.write_dataset(DATA, tmp_path / f"{name}.lance")
     list_tables = ns.session.backend.list_tables
     assert await list_tables(NamespaceId(), None, 2) == Page(["a", "b"], "b")
     assert await list_tables(NamespaceId(), "b", 2) == Page(["c", "d"])

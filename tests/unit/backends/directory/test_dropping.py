@@ -58,7 +58,6 @@ def folders(root: Path) -> list[str]:
 
 
 def data_files(root: Path) -> list[Path]:
-    """Returns the data files of all tables."""
     return [path for path in root.rglob("*.lance") if path.is_file() and "__manifest" not in path.parts]
 
 

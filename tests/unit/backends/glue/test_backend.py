@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -148,12 +147,6 @@ async def test_a_missing_database_that_a_server_lists_as_an_empty_one_is_missing
             await catch(err.NamespaceNotFoundError, ns.list_tables(["db"]), r"^Namespace not found: db ")
 
 
-async def test_concurrent_declares_in_any_case_have_one_winner(server: FakeGlue, ns: AsyncNamespace) -> None:
-    calls = (declared(ns, "db", name, location=f"s3://b/{name}") for name in ("t", "T", "tT", "Tt", "TT"))
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(outcome).__name__ for outcome in outcomes].count("TableAlreadyExistsError") == 3
-
-
 NAMES = [f"table_{i:04}" for i in range(2000)]
 OTHERS = [f"other_{i:04}" for i in range(500)]
 
@@ -211,18 +204,15 @@ async def test_cost_of_a_strategy(many: FakeGlue, strategy: str, count: int, cal
 
 
 @pytest.mark.parametrize("strategy", ["auto", "get", "list"])
-async def test_listing_reads_every_page_once(many: FakeGlue, strategy: str) -> None:
+async def test_listing_reads_every_page_once_be_it_short_or_empty(many: FakeGlue, strategy: str) -> None:
     async with connected(many, bulk_strategy=strategy) as ns:
         assert (await ns.list_tables(["db"])).tables == NAMES and many.calls == ["GetTables"] * 25
         first = await ns.list_tables(["db"], limit=3)
         second = await ns.list_tables(["db"], limit=3, page_token=first.page_token)
-    assert [*first.tables, *second.tables] == NAMES[:6]
-
-
-async def test_pages_that_are_short_or_empty_are_not_the_last(many: FakeGlue, lake: AsyncNamespace) -> None:
-    many.switch(short_pages=True)
-    await resolved(lake, NAMES[:20])
-    assert (await lake.list_tables(["db"])).tables == NAMES
+        assert [*first.tables, *second.tables] == NAMES[:6]
+        many.switch(short_pages=True)
+        await resolved(ns, NAMES[:20])
+        assert (await ns.list_tables(["db"])).tables == NAMES
 
 
 async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(many: FakeGlue, lake: AsyncNamespace) -> None:
@@ -235,13 +225,13 @@ async def test_patterns_are_as_short_as_glue_wants_and_side_by_side(many: FakeGl
     assert all(len(call.parameters["Expression"]) <= 2048 for call in many.requests)
 
 
-async def test_names_are_returned_as_requested(many: FakeGlue, lake: AsyncNamespace) -> None:
+async def test_names_are_returned_as_requested_and_odd_ones_described_individually(
+    many: FakeGlue, lake: AsyncNamespace
+) -> None:
     names = [f"Table_{i:04}" for i in range(8)] + ["TABLE_0000", "table_0000"]
     await resolved(lake, names)
     assert many.calls == ["GetTables"]
-
-
-async def test_odd_names_are_described_individually(many: FakeGlue, lake: AsyncNamespace) -> None:
+    many.clear()
     odd = ["a.b", "a*b", "a|b", "[a]", "a?", "é é"]
     many.add_database("", "odd")
     many.add_tables("", "odd", [*odd, "acb", "ab", *NAMES[:8]])

@@ -107,8 +107,9 @@ async def test_readers_get_keys_for_reading(server: FakeGlue) -> None:
 @pytest.mark.parametrize(("operation", "permissions"), [("read", READ), ("read_write", [*READ, "INSERT", "DELETE"])])
 async def test_permission_and_lifetime(server: FakeGlue, operation: str, permissions: list[str]) -> None:
     properties = {"credentials_operation": operation, "credentials_timeout_sec": "15m"}
-    async with connected(server, **server.vending, **properties) as ns:
+    async with connected(server, **server.vending, **properties, **ROLE) as ns:
         await described(ns, "db", "t")
+    assert server.requests[-1].access_key_id == server.issued[0], "the role of the catalog requests the keys"
     parameters = server.requests[-1].parameters
     assert (parameters["Permissions"], parameters["DurationSeconds"]) == (permissions, 900)
 
@@ -151,9 +152,7 @@ async def test_a_passing_failure_is_repeated(server: FakeGlue) -> None:
     async with connected(server, **server.vending) as ns:
         assert (await described(ns, "db", "t")).storage_options
     assert server.calls == ["GetTable", VEND, VEND, VEND]
-
-
-async def test_an_unreadable_answer_is_an_error_without_secrets(server: FakeGlue) -> None:
+    # A page of HTML is an error.
     server.html_error(VEND, times=None)
     async with connected(server, **server.vending, max_retries="0") as ns:
         await catch(err.ServiceUnavailableError, described(ns, "db", "t"))
@@ -176,12 +175,6 @@ async def test_keys_that_end_soon_are_requested_again(server: FakeGlue) -> None:
     async with connected(server, **server.vending) as ns:
         keys = [((await described(ns, "db", "t")).storage_options or {})["aws_access_key_id"] for _ in range(2)]
     assert keys == ["ASIALAKE0001", "ASIALAKE0002"]
-
-
-async def test_the_role_of_the_catalog_requests_the_keys(server: FakeGlue) -> None:
-    async with connected(server, **server.vending, **ROLE) as ns:
-        await described(ns, "db", "t")
-    assert server.requests[-1].access_key_id == server.issued[0]
 
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "a*"])

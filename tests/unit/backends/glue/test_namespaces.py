@@ -14,7 +14,9 @@ from tests.support.errors import catch
 from tests.support.glue import CATALOG, about, connected, declared, described, dropped, made, names
 
 
-async def test_the_root_holds_databases_and_catalogs_each_name_once(server: FakeGlue, ns: AsyncNamespace) -> None:
+async def test_the_root_holds_databases_and_catalogs_each_name_once_and_databases_hold_tables(
+    server: FakeGlue, ns: AsyncNamespace
+) -> None:
     assert await names(ns) == ["both", "cat", "db"]
     assert await names(ns, "cat") == ["deep", "inner"]
     assert await names(ns, "cat", "deep") == ["leaf"]
@@ -24,6 +26,14 @@ async def test_the_root_holds_databases_and_catalogs_each_name_once(server: Fake
     flat = {"Recursive": False}
     assert listings[:2] == [{"IncludeRoot": True, **flat}, {"ParentCatalogId": f"{server.account}:cat", **flat}]
     assert {str(id) for id in result} == {"both", "cat", "db", "cat$deep", "cat$inner", "cat$deep$leaf"}
+    for id in (["cat"], ["cat", "deep"]):
+        assert (await ns.list_tables(id)).tables == []
+    assert {id async for id in ns.iter_tables(recursive=True)} == {("db", "t"), ("cat", "deep", "leaf", "t")}
+    await catch(err.NamespaceNotFoundError, described(ns, "cat", "t"), r"^Namespace not found: cat ")
+    assert await about(ns, "both") == {"is": "both"}
+    assert await about(ns, "cat") == {"of": "cat", **CATALOG}
+    assert await about(ns, "CAT", "Deep") == {"of": "cat/deep", **CATALOG}
+    assert await about(ns, "cat", "deep", "leaf") == {"is": "leaf"}
 
 
 async def test_more_than_a_page_of_each_is_listed(server: FakeGlue, ns: AsyncNamespace) -> None:
@@ -33,13 +43,6 @@ async def test_more_than_a_page_of_each_is_listed(server: FakeGlue, ns: AsyncNam
     server.switch(short_pages=True)
     assert await names(ns) == sorted(["both", "cat", "db", *more])
     server.switch(short_pages=False)
-
-
-async def test_a_database_comes_before_a_catalog_of_its_name(server: FakeGlue, ns: AsyncNamespace) -> None:
-    assert await about(ns, "both") == {"is": "both"}
-    assert await about(ns, "cat") == {"of": "cat", **CATALOG}
-    assert await about(ns, "CAT", "Deep") == {"of": "cat/deep", **CATALOG}
-    assert await about(ns, "cat", "deep", "leaf") == {"is": "leaf"}
 
 
 async def test_what_a_name_is_is_found_out_once(server: FakeGlue, ns: AsyncNamespace) -> None:
@@ -60,13 +63,6 @@ async def test_a_name_that_became_something_else_is_looked_up_anew(server: FakeG
         await catch(err.NamespaceNotFoundError, about(ns, "x"))
         await made(other, "x", glue_kind="catalog")
         assert await about(ns, "x") == CATALOG
-
-
-async def test_a_catalog_holds_no_tables(server: FakeGlue, ns: AsyncNamespace) -> None:
-    for id in (["cat"], ["cat", "deep"]):
-        assert (await ns.list_tables(id)).tables == []
-    assert {id async for id in ns.iter_tables(recursive=True)} == {("db", "t"), ("cat", "deep", "leaf", "t")}
-    await catch(err.NamespaceNotFoundError, described(ns, "cat", "t"), r"^Namespace not found: cat ")
 
 
 async def test_databases_are_made_in_catalogs(server: FakeGlue) -> None:
@@ -169,13 +165,9 @@ async def test_a_server_without_catalogs_has_databases_alone(server: FakeGlue, n
     await catch(err.UnsupportedOperationError, made(ns, "db", "x"), "this endpoint has no catalogs")
     await made(ns, "new")
     assert set(server.calls) == {"GetDatabase", "CreateDatabase"}
-
-
-async def test_what_is_below_no_catalog_is_missing_from_the_first_time_on(server: FakeGlue) -> None:
-    server.switch(no_catalog_api=True)
     for id in (NamespaceId(["none", "none"]), TableId(["none", "none", "t"])):
-        async with connected(server) as ns:
-            assert not await ns.exists(id) and not await ns.exists(id)
+        async with connected(server) as other:
+            assert not await other.exists(id) and not await other.exists(id)
 
 
 async def test_a_page_of_html_says_nothing_of_catalogs_that_were_seen(server: FakeGlue) -> None:

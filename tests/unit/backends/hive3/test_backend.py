@@ -43,6 +43,8 @@ async def test_a_missing_database_is_no_empty_one(server: FakeHive, ns: AsyncNam
         with pytest.raises(err.NamespaceNotFoundError, match=rf"^Namespace not found: {missing[0]}\${missing[1]} "):
             await tables(ns, *missing)
     assert server.calls == [LISTING, "get_database"] * 3
+    await catch(err.NamespaceNotFoundError, ns.declare_table(declare("lake", "none", "t")))
+    assert not (server.warehouse.parent / "root").exists()
 
 
 async def test_without_a_filter_all_tables_are_requested_from_then_on() -> None:
@@ -71,7 +73,9 @@ async def test_a_failing_server_is_not_treated_as_one_without_filters(server: Fa
     assert "get_all_tables" not in server.calls
 
 
-async def test_many_tables_are_described_a_hundred_at_once(server: FakeHive, ns: AsyncNamespace) -> None:
+async def test_many_tables_are_described_a_hundred_at_once_each_with_its_own_error(
+    server: FakeHive, ns: AsyncNamespace
+) -> None:
     ids = [TableId(["lake", "d", f"t{i:04}"]) for i in range(950)]
     for id in ids:
         server.add_table(*id, parameters={**LANCE, "i": id.name})
@@ -79,9 +83,6 @@ async def test_many_tables_are_described_a_hundred_at_once(server: FakeHive, ns:
     assert server.calls == [BULK] * 10
     assert {id: (table.properties or {})["i"] for id, table in described.tables.items()} == {id: id.name for id in ids}
     assert all(table.id == id for id, table in described.tables.items())
-
-
-async def test_in_a_crowd_each_table_gets_its_own_error(server: FakeHive, ns: AsyncNamespace) -> None:
     server.add_table("lake", "d", "a")
     server.add_table("lake", "d", "other", parameters={"table_type": "hudi"})
     ids = [TableId(["lake", "d", name]) for name in ("a", "A", "other", "none", "b c")]
@@ -178,17 +179,16 @@ async def test_losing_declaration_keeps_files(server: FakeHive, ns: AsyncNamespa
     assert (path / "rows").exists()
 
 
-async def test_declaration_in_a_missing_database_leaves_no_folder(server: FakeHive, ns: AsyncNamespace) -> None:
-    await catch(err.NamespaceNotFoundError, ns.declare_table(declare("lake", "none", "t")))
-    assert not (server.warehouse.parent / "root").exists()
-
-
-async def test_a_place_is_kept_as_the_server_will_show_it(server: FakeHive, ns: AsyncNamespace) -> None:
+async def test_a_place_is_kept_as_the_server_will_show_it_and_any_text(server: FakeHive, ns: AsyncNamespace) -> None:
     base = server.warehouse.parent
     for name, location in (("a", f"file:{base}/x/"), ("b", f"{base}/x"), ("c", f"file://{base}/x")):
         declared = await ns.declare_table(declare("lake", "d", name, location=location))
         assert declared.location == f"file://{base}/x"
         assert (await ns.describe_table(describe("lake", "d", name))).location == declared.location
+    properties = {"k" * 256: "v" * 40_000, "é": "日本", "empty": ""}
+    await ns.declare_table(declare("lake", "d", "t", **properties))
+    result = await ns.describe_table(describe("lake", "d", "t"))
+    assert result.properties is not None and properties.items() <= result.properties.items()
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,6 @@ async def test_bad_properties(server: FakeHive, ns: AsyncNamespace, properties: 
     await catch(err.InvalidInputError, ns.declare_table(declare("lake", "d", "t", **properties)), message)
     await catch(err.InvalidInputError, ns.register_table(request), message)
     assert server.calls == []
-
-
-async def test_long_values_and_any_text_are_kept(server: FakeHive, ns: AsyncNamespace) -> None:
-    properties = {"k" * 256: "v" * 40_000, "é": "日本", "empty": ""}
-    await ns.declare_table(declare("lake", "d", "t", **properties))
-    result = await ns.describe_table(describe("lake", "d", "t"))
-    assert result.properties is not None and properties.items() <= result.properties.items()
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "é", "a-b", "a.b", "x" * 257])

@@ -47,6 +47,8 @@ async def test_a_catalog_has_a_place_and_maybe_a_description(server: FakeHive, n
     elsewhere = (server.warehouse.parent / "elsewhere").as_uri()
     await ns.create_namespace(create("other", **{"catalog.location.uri": f"{elsewhere}/"}))
     assert await kept(ns, "other") == {"catalog.location.uri": elsewhere}
+    await ns.create_namespace(create("lake", "d"))
+    assert (await kept(ns, "lake", "d"))["database.location-uri"] == f"{place}/d.db"
 
 
 async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHive, ns: AsyncNamespace) -> None:
@@ -65,13 +67,6 @@ async def test_a_database_keeps_any_property_and_four_of_its_own(server: FakeHiv
     # The description of one is a request for another.
     await ns.create_namespace(create("lake", "e", **await kept(ns, "lake", "d")))
     assert await kept(ns, "lake", "e") == properties
-
-
-async def test_a_database_has_a_usual_place(server: FakeHive, ns: AsyncNamespace) -> None:
-    await ns.create_namespace(create("lake"))
-    await ns.create_namespace(create("lake", "d"))
-    place = (await kept(ns, "lake"))["catalog.location.uri"]
-    assert (await kept(ns, "lake", "d"))["database.location-uri"] == f"{place}/d.db"
 
 
 @pytest.mark.parametrize(

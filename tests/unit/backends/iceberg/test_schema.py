@@ -61,7 +61,6 @@ LISTS = [
 
 
 def fields(*columns: pa.Field) -> list[Any]:
-    """Returns the fields in Iceberg's form."""
     result: list[Any] = iceberg_schema(pa.schema(columns), 1)[0]["fields"]
     return result
 
@@ -165,7 +164,6 @@ def schemas(leaves: list[pa.DataType]) -> SearchStrategy[pa.Schema]:
 
 
 def _dotted(node: Any, prefix: str) -> Iterator[str]:
-    """Returns the dotted name of each field, element, key and value."""
     match node:
         case {"type": "struct"}:
             parts = [(field["name"], field["type"]) for field in node["fields"]]

@@ -25,6 +25,11 @@ async def test_tables_that_look_alike_are_distinguished(server: FakePolaris, ns:
     result = await ns.describe_tables([["cat", "n", name] for name in alike])
     assert {id.name: table.location for id, table in result.tables.items()} == {n: f"s3://b/{n}" for n in alike}
     assert len(list_requests(server)) == len(alike)
+    server.add_table("cat", ("a",), "x/y")
+    server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)
+    with pytest.raises(err.ServiceUnavailableError, match="an answer about the table 'x/y'; is there a proxy"):
+        await described(ns, "cat", "a", "x%2Fy")
+    assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -87,27 +92,16 @@ async def test_name_that_proxies_rewrite(server: FakePolaris, ns: AsyncNamespace
     assert list_requests(server) == []
 
 
-async def test_what_separates_levels_is_refused_in_one(server: FakePolaris, ns: AsyncNamespace) -> None:
+async def test_what_separates_levels_or_reads_like_a_message(server: FakePolaris, ns: AsyncNamespace) -> None:
     server.add_table("cat", ("a", "b"), "t")
     for id in (["cat", "a\x1fb"], ["cat", "a", "\x1f"]):
         await catch(err.InvalidInputError, ns.create_namespace(id), r"cannot address .*separates levels")
         await catch(err.InvalidInputError, described(ns, *id, "t"), r"cannot address .*separates levels")
     assert list_requests(server) == []
-
-
-async def test_a_name_that_reads_like_a_message_decides_nothing(server: FakePolaris, ns: AsyncNamespace) -> None:
     name = "conflicts with existing table or namespace at"
     assert not await ns.exists(["cat", "a", name])
     assert not await ns.exists(NamespaceId(["cat", name]))
     await catch(err.TableNotFoundError, ns.deregister_table(["cat", "a", name]))
-
-
-async def test_answer_about_another_table(server: FakePolaris, ns: AsyncNamespace) -> None:
-    server.add_table("cat", ("a",), "x/y")
-    server.reply('{"table": {"name": "x/y", "format": "lance", "base-location": "s3://b/t"}}', times=5)
-    with pytest.raises(err.ServiceUnavailableError, match="an answer about the table 'x/y'; is there a proxy"):
-        await described(ns, "cat", "a", "x%2Fy")
-    assert (await described(ns, "cat", "a", "x/y")).location == "s3://b/t"
 
 
 @pytest.mark.parametrize(("release", "name"), [("1.5", "a/b"), ("1.5", " x"), ("1.6", "a:b"), ("1.6", "a\tb")])
@@ -145,12 +139,6 @@ async def test_a_place_is_taken_from_the_namespace_unless_there_is_a_root(server
         assert len(list_requests(server)) == 1
 
 
-async def test_an_unknown_location_is_required(server: FakePolaris, ns: AsyncNamespace) -> None:
-    server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
-    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"]), "its namespace has no location; give one")
-    await catch(err.NamespaceNotFoundError, ns.declare_table(["cat", "none", "t"]), r"^Namespace not found: cat\$none ")
-
-
 @pytest.mark.parametrize("level", ["a?b", "a#b", "a%2Fb", "a/b"])
 async def test_a_place_of_another_namespace_too(server: FakePolaris, ns: AsyncNamespace, level: str) -> None:
     server.add_namespace("cat", (level,))
@@ -179,7 +167,7 @@ async def test_a_location_the_server_changes_is_an_error(server: FakePolaris, ns
         assert note.startswith("and it is still registered there, because that could not be undone (Service unav")
 
 
-async def test_reserved_properties_are_refused_before_any_call(server: FakePolaris, ns: AsyncNamespace) -> None:
+async def test_reserved_properties_and_unknown_locations_are_refused(server: FakePolaris, ns: AsyncNamespace) -> None:
     location = server.add_table("cat", ("a",), "t")
     fields = {"location": "s3://b/t", "properties": {"polaris.x": "1"}}
     declare, replace = ns.declare_table, ns.register_table
@@ -187,3 +175,6 @@ async def test_reserved_properties_are_refused_before_any_call(server: FakePolar
     await catch(err.InvalidInputError, replace(["cat", "a", "t"], mode="overwrite", **fields), r"property 'polaris\.x'")
     assert list_requests(server) == []
     assert (await described(ns, "cat", "a", "t")).location == location
+    server.reply('{"namespace": ["a"], "properties": {}}', match="GET")
+    await catch(err.InvalidInputError, ns.declare_table(["cat", "a", "t"]), "its namespace has no location; give one")
+    await catch(err.NamespaceNotFoundError, ns.declare_table(["cat", "none", "t"]), r"^Namespace not found: cat\$none ")

@@ -96,10 +96,16 @@ async def test_listings_are_read_in_the_servers_pages(server: FakeRest, ns: Asyn
     ]
 
 
-async def test_an_empty_listing_of_a_missing_namespace_is_an_error(server: FakeRest, ns: AsyncNamespace) -> None:
+async def test_an_empty_listing_or_a_missing_path_is_explained(server: FakeRest, ns: AsyncNamespace) -> None:
     server.reply('{"tables": []}', match="GET /v1/namespace/none/table/list")
     with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none \(list_tables"):
         await ns.list_tables({"id": ["none"]})
+    server.add_table("a", "t")
+    server.fail(404, match="describe", body="<html>no such page</html>")
+    with pytest.raises(err.UnsupportedOperationError, match=r"no such page.*is the endpoint right"):
+        await ns.describe_table({"id": ["a", "t"]})
+    # A path that is required for everything is requested again: a proxy may have been restarted.
+    assert await ns.exists(["a", "t"])
 
 
 @pytest.mark.parametrize("fake", [FakeRest, FakeGravitino, partial(FakeRest, dialect="gravitino-1.1")])
@@ -175,15 +181,6 @@ async def test_an_operation_that_the_server_lacks_is_asked_for_once(server: Fake
     assert server.operations().count("table/rename") == 2 and ("a", "u") in server.tables
 
 
-async def test_a_missing_path_is_no_missing_table(server: FakeRest, ns: AsyncNamespace) -> None:
-    server.add_table("a", "t")
-    server.fail(404, match="describe", body="<html>no such page</html>")
-    with pytest.raises(err.UnsupportedOperationError, match=r"no such page.*is the endpoint right"):
-        await ns.describe_table({"id": ["a", "t"]})
-    # A path that is required for everything is requested again: a proxy may have been restarted.
-    assert await ns.exists(["a", "t"])
-
-
 async def test_refused_cascade(server: FakeRest, ns: AsyncNamespace) -> None:
     server.add_table("a", "t")
     server.reply('{"error": "a", "code": 3}', status=409, match="drop")
@@ -207,12 +204,11 @@ async def test_a_registration_is_replaced_where_the_server_does_so(replaces: boo
     assert table.location == ("s3://b/new" if replaces else "s3://b/old")
 
 
-async def test_an_answer_of_another_form_is_an_error(server: FakeRest, ns: AsyncNamespace) -> None:
+async def test_an_answer_of_another_form_is_an_error_and_a_repeated_location_looked_up(
+    server: FakeRest, ns: AsyncNamespace
+) -> None:
     server.reply("[]", match="describe")
     await catch(err.InternalError, ns.exists(["a", "t"]), "an answer of unknown form")
-
-
-async def test_repeated_location_is_looked_up(server: FakeRest, ns: AsyncNamespace) -> None:
     server.namespaces[("a",)] = {}
     server.reply('{"location": "folder"}', match="register", when="after")
     assert (await ns.register_table({"id": ["a", "t"], "location": "folder"})).location == "folder"
@@ -222,23 +218,17 @@ async def test_repeated_location_is_looked_up(server: FakeRest, ns: AsyncNamespa
 ROWS = pa.table({"x": [1, 2]})
 
 
-@pytest.fixture
-async def namespace(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    root = tmp_path / "with space"
-    root.mkdir()
+async def test_a_table_at_the_root_is_created_and_replaced(tmp_path: Path) -> None:
+    """The server declares it at `file:///x/t.lance`, and describes it at `/x/t.lance`."""
+    (root := tmp_path / "with space").mkdir()
     with RestAdapter("dir", {"root": str(root)}, port=0) as server:
         async with AsyncNamespace.connect("rest", {"uri": f"http://127.0.0.1:{server.port}"}) as ns:
-            yield ns
-
-
-async def test_a_table_at_the_root_is_created_and_replaced(namespace: AsyncNamespace) -> None:
-    """The server declares it at `file:///x/t.lance`, and describes it at `/x/t.lance`."""
-    await namespace.write(["t"], ROWS)
-    await namespace.write(["t"], ROWS, mode="append")
-    await namespace.write(["t"], ROWS, mode="overwrite")
-    assert (await namespace.open(["t"])).to_table().equals(ROWS)
-    await namespace.drop_table({"id": ["t"]})
-    assert not await namespace.exists(["t"])
+            await ns.write(["t"], ROWS)
+            await ns.write(["t"], ROWS, mode="append")
+            await ns.write(["t"], ROWS, mode="overwrite")
+            assert (await ns.open(["t"])).to_table().equals(ROWS)
+            await ns.drop_table({"id": ["t"]})
+            assert not await ns.exists(["t"])
 
 
 READERS = 64
@@ -331,13 +321,19 @@ def test_another_form_of_errors_is_unknown(body: Any) -> None:
         wire.read_error(body)
 
 
-def test_a_table_has_what_the_response_says() -> None:
-    body = {"location": "s3://b/t", "storage_options": {"a": "2"}, "managed_versioning": True, "version": 3}
+def test_a_table_has_what_the_response_says_and_only_its_own_removal_is_taken() -> None:
+    body: Any = {"location": "s3://b/t", "storage_options": {"a": "2"}, "managed_versioning": True, "version": 3}
     table = wire.table(TableId(["n", "t"]), {"a": "1", "b": "1"}, body)
     assert (table.location, table.properties, table.storage_options) == ("s3://b/t", None, {"a": "2", "b": "1"})
     assert table.managed_versioning and table.version == 3
     plain = wire.table(TableId(["n", "t"]), None, {"location": "s3://b/t", "properties": {}, "version": 3})
     assert (plain.properties, plain.storage_options, plain.version) == ({}, None, None)
+    for body in (None, {}, {"id": ["n", "t"], "location": "s3://b/t"}, {"transaction_id": "1"}):
+        wire.check_removed(TableId(["n", "t"]), body)
+    others: tuple[Any, ...] = ({"id": ["n", "u"]}, {"tables": []}, {"namespaces": []}, {"table": "t"})
+    for body in others:
+        with pytest.raises(AnotherAnswerError):
+            wire.check_removed(TableId(["n", "t"]), body)
 
 
 @pytest.mark.parametrize(
@@ -346,12 +342,3 @@ def test_a_table_has_what_the_response_says() -> None:
 def test_a_response_about_another_table_is_not_taken(names: dict[str, Any]) -> None:
     with pytest.raises(AnotherAnswerError):
         wire.table(TableId(["n", "t"]), None, {"location": "s3://b/t", **names})
-
-
-def test_only_a_response_about_the_removed_table_is_taken() -> None:
-    for body in (None, {}, {"id": ["n", "t"], "location": "s3://b/t"}, {"transaction_id": "1"}):
-        wire.check_removed(TableId(["n", "t"]), body)
-    others: tuple[Any, ...] = ({"id": ["n", "u"]}, {"tables": []}, {"namespaces": []}, {"table": "t"})
-    for body in others:
-        with pytest.raises(AnotherAnswerError):
-            wire.check_removed(TableId(["n", "t"]), body)

@@ -29,14 +29,12 @@ T = ["sales", "t"]
 
 @contextmanager
 def gateway_to(root: Path) -> Iterator[dict[str, str]]:
-    """Provides the properties of a gateway in front of a directory."""
     with served("dir", {"root": str(root)}) as gateway:
         yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
 
 
 @contextmanager
 def pylance_at(root: Path) -> Iterator[dict[str, str]]:
-    """Provides the properties of pylance's own server in front of a directory."""
     with RestAdapter("dir", {"root": str(root)}, port=0) as server:
         yield {"uri": f"http://127.0.0.1:{server.port}"}
 
@@ -199,18 +197,6 @@ def batches(count: int, held: list[int]) -> pa.RecordBatchReader:
 
 
 async def test_rows_of_a_reader_are_sent_while_they_are_read(tmp_path: Path) -> None:
-    with gateway_to(tmp_path) as properties:
-        async with connect(properties) as (ns, _):
-            await ns.create_namespace({"id": ["sales"]})
-            await ns.create_table({"id": T}, batches(3, []))
-            held: list[int] = []
-            await ns.insert_into_table({"id": T}, batches(64, held))
-            assert (await ns.count_table_rows({"id": T})).count == 67
-    # The server reads the rows only after the last one has arrived.
-    assert max(held) - held[0] < 16 * 2**20
-
-
-async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
     def fail() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()
         raise ValueError("the source is gone")
@@ -218,10 +204,17 @@ async def test_a_failing_reader_inserts_nothing(tmp_path: Path) -> None:
     with gateway_to(tmp_path) as properties:
         async with connect(properties) as (ns, _):
             await ns.create_namespace({"id": ["sales"]})
-            await ns.create_table({"id": T}, stream(ROWS))
+            await ns.create_table({"id": T}, batches(3, []))
+            held: list[int] = []
+            await ns.insert_into_table({"id": T}, batches(64, held))
+            assert (await ns.count_table_rows({"id": T})).count == 67
+            await ns.create_table({"id": ["sales", "u"]}, stream(ROWS))
             with pytest.raises(err.InvalidInputError, match="the source is gone"):
-                await ns.insert_into_table({"id": T}, pa.RecordBatchReader.from_batches(ROWS.schema, fail()))
-            assert (await ns.count_table_rows({"id": T})).count == 3
+                failing = pa.RecordBatchReader.from_batches(ROWS.schema, fail())
+                await ns.insert_into_table({"id": ["sales", "u"]}, failing)
+            assert (await ns.count_table_rows({"id": ["sales", "u"]})).count == 3
+    # The server reads the rows only after the last one has arrived.
+    assert max(held) - held[0] < 16 * 2**20
 
 
 async def test_streamed_rows_are_sent_once(server: FakeRest) -> None:
@@ -256,7 +249,6 @@ class RowServer(FakeRest):
 
 @pytest.fixture
 def location(tmp_path: Path) -> str:
-    """Provides the location of a table with three count_rows."""
     lance.write_dataset(NUMBERS, tmp_path / "t")
     return str(tmp_path / "t")
 

@@ -130,6 +130,9 @@ def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
     assert storage_options(config, "s3://b/t") == S3_OPTIONS
     assert storage_options(config, "gs://b/t") == {"google_storage_token": "bearer"}
     assert "azure_storage_sas_token" in storage_options(config, ABFSS)
+    assert storage_options({}, "s3://[bucket/t") == {}
+    with pytest.raises(ValueError, match="is not a number"):
+        storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
 
 
 @pytest.mark.parametrize(
@@ -151,15 +154,6 @@ def test_the_scheme_of_the_location_selects_among_several_stores() -> None:
 )
 def test_combining(config: Mapping[str, str], credentials: Mapping[str, str], combined: Mapping[str, str]) -> None:
     assert combine(config, credentials) == combined
-
-
-def test_a_location_that_is_no_url_matters_if_it_must_select_an_account() -> None:
-    assert storage_options({}, "s3://[bucket/t") == {}
-
-
-def test_an_end_that_is_no_time_is_an_error() -> None:
-    with pytest.raises(ValueError, match="is not a number"):
-        storage_options(S3 | {"s3.session-token-expires-at-ms": "soon"}, "s3://b/t")
 
 
 class Storage(FakeServer):

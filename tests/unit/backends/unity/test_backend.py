@@ -73,17 +73,14 @@ async def test_a_schema_is_returned_in_the_form_of_the_spec_or_left_out(server: 
 
 async def test_a_listing_gives_no_schema_and_requests_no_columns(server: FakeUnity) -> None:
     async with opened(server) as backend:
-        declared = await backend.declare_table(TableId(["main", "a", "t"]), "s3://b/t", {"k": "v"}, EMBEDDINGS)
-        assert (await backend.scan_tables(NamespaceId(["main", "a"]), None)).items == [replace(declared, schema=None)]
-    assert "omit_columns=true" in list_requests(server)[-1] and "omit_properties" not in list_requests(server)[-1]
-
-
-async def test_a_column_that_unity_cannot_keep_is_refused_without_a_call(server: FakeUnity) -> None:
-    async with opened(server) as backend:
+        # A column that Unity cannot keep is refused without a call.
         schema = pa.schema([pa.field("u", pa.dense_union([pa.field("a", pa.int8())]))])
         with pytest.raises(err.InvalidInputError, match="column 'u'"):
             await backend.declare_table(TableId(["main", "a", "t"]), None, {}, schema)
-    assert list_requests(server) == []
+        assert list_requests(server) == []
+        declared = await backend.declare_table(TableId(["main", "a", "t"]), "s3://b/t", {"k": "v"}, EMBEDDINGS)
+        assert (await backend.scan_tables(NamespaceId(["main", "a"]), None)).items == [replace(declared, schema=None)]
+    assert "omit_columns=true" in list_requests(server)[-1] and "omit_properties" not in list_requests(server)[-1]
 
 
 async def test_unknown_columns_and_fields_spoil_no_describe() -> None:
@@ -314,11 +311,6 @@ class Place:
     server: FakeUnity
     ns: AsyncNamespace
     root: Path
-
-    @property
-    def location(self) -> str:
-        """The default location of the table."""
-        return self.root.joinpath(*ID).as_uri()
 
 
 @pytest.fixture

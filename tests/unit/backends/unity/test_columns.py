@@ -103,7 +103,6 @@ def of(*fields: pa.Field, metadata: dict[str, str] | None = None) -> pa.Schema:
 
 
 def written(type: pa.DataType) -> dict[str, Any]:
-    """Returns the single column of a schema with this type."""
     [column] = columns(ID, of(pa.field("x", type)))
     return column
 

@@ -40,7 +40,6 @@ async def test_names_of_credentials(credentials: dict[str, Any], options: dict[s
 
 
 def operations(server: FakeUnity) -> list[str]:
-    """Returns the operations for which credentials were requested."""
     return [request.json["operation"] for request in server.requests if request.path.endswith(CALL)]
 
 
@@ -111,15 +110,7 @@ async def test_a_server_that_is_not_set_up_for_it_changes_nothing(server: FakeUn
             assert (await described(ns, *TABLE, vend=True)).storage_options == {"region": "x"}
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, err.UnauthenticatedError), (404, err.InternalError)])
-async def test_a_refusal_is_reported(status: int, error: type[Exception]) -> None:
-    async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
-        server.add_table(*TABLE)
-        server.fail(status, times=None, match="POST")
-        await catch(error, described(ns, *TABLE, vend=True), rf"main\$a\$t \(vend_credentials: HTTP {status}")
-
-
-async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
+async def test_a_request_that_fails_is_repeated_or_reported() -> None:
     async with running(connected, FakeUnity(credentials={"aws_temp_credentials": AWS})) as (server, ns):
         server.add_table(*TABLE)
         server.reply(
@@ -128,18 +119,22 @@ async def test_a_table_that_was_replaced_meanwhile_is_requested_again() -> None:
             match="GET",
         )
         result = await described(ns, *TABLE, vend=True)
-        assert result.location != "s3://b/t" and result.storage_options
-
-
-async def test_asking_is_no_change_and_so_is_done_again() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
-        server.add_table(*TABLE)
-        async with connected(server) as ns:
-            server.fail(503, times=2, match="POST")
-            assert (await described(ns, *TABLE, vend=True)).storage_options
-        async with connected(server) as ns:
-            server.fail(503, times=None, match="POST")
-            await catch(err.ServiceUnavailableError, described(ns, *TABLE, vend=True), "4 attempts")
+        assert result.location != "s3://b/t" and result.storage_options, "a table that was replaced meanwhile"
+        # Errors and credentials are remembered, so each case has its own table.
+        for status, times, error in (
+            (503, 2, None),
+            (404, 1, err.InternalError),
+            (503, 4, err.ServiceUnavailableError),
+            (401, 1, err.UnauthenticatedError),
+        ):
+            table = ["main", "a", f"u{status}{times}"]
+            server.add_table(*table)
+            server.fail(status, times=times, match="POST")
+            if error is None:
+                assert (await described(ns, *table, vend=True)).storage_options
+                continue
+            message = rf"{table[2]} \(vend_credentials: HTTP {status}{'.*4 attempts' if times == 4 else ''}"
+            await catch(error, described(ns, *table, vend=True), message)
 
 
 async def test_secrets_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from lance_ns_async.transports.aws.wire import PlainJsonParsers
 from tests.fakes.certificates import Certificates
 from tests.fakes.glue import FakeGlue
 from tests.fakes.sockets import Reply, Script, http
+from tests.support.errors import catch
 from tests.support.glue import QUICK, connected, described, opened
 
 pytestmark = pytest.mark.floors
@@ -80,19 +81,17 @@ async def test_the_region_is_a_property_or_a_variable(server: FakeGlue, monkeypa
         assert server.requests[-1].region == region
 
 
-async def test_a_region_that_is_unknown_is_reported_at_the_first_call(server: FakeGlue) -> None:
+async def test_a_region_or_profile_that_is_unknown_is_reported(
+    server: FakeGlue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connected(server, "region") as ns:
         for _ in range(2):
             with pytest.raises(err.InvalidInputError, match="region of glue: unknown; set the property region"):
                 await described(ns, "db", "t")
     assert server.calls == []
-
-
-async def test_a_profile_that_is_unknown_is_reported(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "gone")
     async with connected(server) as ns:
-        with pytest.raises(err.InvalidInputError, match=r"glue client: .*\(gone\)"):
-            await described(ns, "db", "t")
+        await catch(err.InvalidInputError, described(ns, "db", "t"), r"glue client: .*\(gone\)")
 
 
 @pytest.mark.parametrize("calls", [0, 1])
@@ -102,8 +101,7 @@ async def test_a_closed_client_makes_no_calls(server: FakeGlue, calls: int) -> N
             await backend.describe_table(_id("t"))
         await backend.aclose()
         await backend.aclose()
-        with pytest.raises(err.InvalidInputError, match="glue client: it is closed; connect anew"):
-            await backend.describe_table(_id("t"))
+        await catch(err.InvalidInputError, backend.describe_table(_id("t")), "glue client: it is closed; connect anew")
     assert server.calls == ["GetTable"] * calls
 
 
@@ -112,8 +110,7 @@ async def test_a_client_closed_while_it_is_built_is_not_used(server: FakeGlue) -
         call = asyncio.ensure_future(backend.describe_table(_id("t")))
         await asyncio.sleep(0)
         await backend.aclose()
-        with pytest.raises(err.InvalidInputError, match="it is closed"):
-            await call
+        await catch(err.InvalidInputError, call, "it is closed")
     assert server.calls == []
 
 
@@ -124,8 +121,7 @@ async def test_a_call_whose_client_is_closed_meanwhile_fails(server: FakeGlue) -
             call = asyncio.ensure_future(backend.describe_table(_id("t")))
             await held.reached()
             await backend.aclose()
-            with pytest.raises(err.LanceNamespaceError):
-                await call
+            await catch(err.LanceNamespaceError, call)
 
 
 @pytest.mark.parametrize("time", ["read_timeout", "attempt_timeout"])
@@ -141,8 +137,7 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
     body = orjson.dumps({"__type": "InvalidSignatureException", "message": message})
     async with Script(http(400, body, {"Content-Type": "application/x-amz-json-1.1"})) as script:
         async with AsyncNamespace.connect("glue", at(script.url, **KEYS, max_retries="0")) as ns:
-            with pytest.raises(err.UnauthenticatedError) as raised:
-                await described(ns, "db", "t")
+            raised = await catch(err.UnauthenticatedError, described(ns, "db", "t"))
     assert script.header("x-amz-security-token") == [SECRETS[1]]
     properties = {**KEYS, **ROLE, "assume_role_external_id": SECRETS[2]}
     settings = GlueSettings.parse(properties)
@@ -157,7 +152,6 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
     ("properties", "text"),
     [
         ({"access_key_id": "a"}, "access_key_id and secret_access_key: give both or none"),
-        ({"secret_access_key": "a"}, "access_key_id and secret_access_key: give both or none"),
         ({"session_token": "a"}, "session_token: give access_key_id and secret_access_key with it"),
         ({"access_key_id": "", "secret_access_key": "s"}, "access_key_id: "),
         ({"region": "eu west"}, "region: "),
@@ -167,7 +161,6 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({**ROLE, "assume_role_timeout_sec": "13h"}, "assume_role_timeout_sec: .* 43200"),
         ({**ROLE, "assume_role_timeout_sec": "soon"}, "assume_role_timeout_sec: not a duration"),
         ({**ROLE, "assume_role_session_name": "x"}, "assume_role_session_name: "),
-        ({**ROLE, "assume_role_session_name": "a b"}, "assume_role_session_name: "),
         ({**ROLE, "assume_role_external_id": "x"}, "assume_role_external_id: "),
         ({**ROLE, "assume_role_region": "?"}, "assume_role_region: "),
         ({"assume_role_region": "us-east-1"}, "assume_role_region: give assume_role_arn with it"),
@@ -175,7 +168,6 @@ async def test_errors_contain_no_secrets(caplog: pytest.LogCaptureFixture) -> No
         ({"bulk_strategy": "guess"}, "bulk_strategy: Input should be 'auto', 'get' or 'list'"),
         *(({"catalogs": "on"}, "catalogs: "), ({"catalog_id": ""}, "catalog_id: ")),
         ({"ca_bundle": "/no/such.pem"}, "ca_bundle: there is no file /no/such.pem"),
-        ({"warehouse": "x"}, "warehouse: unknown"),
     ],
 )
 def test_a_property_that_cannot_be_meant_is_refused(properties: dict[str, str], text: str) -> None:
@@ -205,8 +197,7 @@ async def test_the_plain_parser_gives_what_botocore_s_own_does() -> None:
     refused = {**answer, "status_code": 400, "body": b'{"__type": "X", "message": "why"}'}
     assert await plain.parse(refused, shape) == await own.parse(refused, shape)
     for body in (b"{", b"[]"):
-        with pytest.raises(ResponseParserError):
-            await plain.parse({**answer, "body": body}, shape)
+        await catch(ResponseParserError, plain.parse({**answer, "body": body}, shape))
     assert type(PlainJsonParsers().create_parser("query")) is type(AioResponseParserFactory().create_parser("query"))
 
 
@@ -228,15 +219,13 @@ LONG = orjson.dumps({"Table": TABLE})
 
 
 def at(endpoint: str, **more: str) -> dict[str, str]:
-    """Returns the properties of a catalog at that endpoint."""
     return {**GIVEN, "endpoint": endpoint, **more}
 
 
 @pytest.mark.parametrize("body", ['{"Table": null}', '{"Table": {"Name": "t", "Parameters": {"table_type": 1}}}'])
 async def test_an_answer_of_unknown_form_is_an_error(body: str) -> None:
     async with Script(http(body=body)) as script, AsyncNamespace.connect("glue", at(script.url)) as ns:
-        with pytest.raises(err.InternalError, match="unknown form"):
-            await described(ns, "db", "t")
+        await catch(err.InternalError, described(ns, "db", "t"), "unknown form")
 
 
 async def test_an_answer_of_the_limit_is_read() -> None:
@@ -263,8 +252,6 @@ async def test_no_variable_disables_verification(tmp_path: Path, monkeypatch: py
             with monkeypatch.context() as patched:
                 patched.setenv(name, value)
                 async with AsyncNamespace.connect("glue", at(server.url, max_retries="0")) as ns:
-                    with pytest.raises(
-                        (err.InvalidInputError, err.ServiceUnavailableError), match=r"(?i)CA bundle|certificate"
-                    ):
-                        await described(ns, "db", "t")
+                    errors = (err.InvalidInputError, err.ServiceUnavailableError)
+                    await catch(errors, described(ns, "db", "t"), r"(?i)CA bundle|certificate")
         assert not server.requests

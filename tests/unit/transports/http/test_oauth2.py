@@ -17,6 +17,7 @@ from lance_ns_async.transports.http.oauth2 import OAUTH2_ERRORS, OAuth2Settings,
 from lance_ns_async.transports.http.token_sources import LIFETIME, RenewedTokens
 from lance_ns_async.transports.http.wire import AiohttpWire
 from tests.fakes.sockets import Reply, Script, http
+from tests.support.errors import catch
 
 pytestmark = pytest.mark.floors
 SECRET, TOKEN = "hush-hush-4711", "tok-tok-0815"
@@ -51,7 +52,6 @@ async def fetch(answers: list[Reply], count: int, **properties: str) -> tuple[li
 
 
 async def current(answers: list[Reply], **properties: str) -> tuple[str, Script]:
-    """Fetches the first token from an endpoint with these responses."""
     values, server = await fetch(answers, 1, **properties)
     return values[0], server
 
@@ -100,8 +100,7 @@ async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
     ],
 )
 async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: str, text: str) -> None:
-    with pytest.raises(UnauthenticatedError) as raised:
-        await current([http(status, body)])
+    raised = await catch(UnauthenticatedError, current([http(status, body)]))
     assert str(raised.value).startswith("Unauthenticated: the catalog (fetch_token: ") and text in str(raised.value)
 
 
@@ -116,8 +115,7 @@ async def test_a_client_that_is_unknown_is_unauthenticated(status: int, body: st
     ],
 )
 async def test_an_answer_of_another_form_is_reported_without_what_it_holds(response: Reply) -> None:
-    with pytest.raises(InternalError, match=r"an answer (of unknown form|that is no JSON)") as raised:
-        await current([response])
+    raised = await catch(InternalError, current([response]), r"an answer (of unknown form|that is no JSON)")
     text = "".join(traceback.format_exception(raised.value))
     assert TOKEN not in text and SECRET not in text
 
@@ -177,8 +175,7 @@ async def test_an_endpoint_that_is_unavailable_keeps_the_refresh_token() -> None
     async with Script(*answers) as server:
         tokens = credentials(server.url, wire)
         await tokens.current()
-        with pytest.raises(ServiceUnavailableError, match="3 attempts"):
-            await tokens.replace("1")
+        await catch(ServiceUnavailableError, tokens.replace("1"), "3 attempts")
         assert await tokens.replace("1") == "2"
         await wire.aclose()
     assert [form["grant_type"] for form in forms(server)] == ["client_credentials"] + ["refresh_token"] * 4
@@ -210,8 +207,7 @@ async def test_a_token_is_exchanged(properties: dict[str, str], expected: dict[s
 async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() -> None:
     refused = http(400, json.dumps({"error": "invalid_grant", "error_description": "r-0001 or s-0001 is over"}))
     answers = [answer(access_token="1", refresh_token="r-0001"), refused, refused]
-    with pytest.raises(UnauthenticatedError) as raised:
-        await fetch(answers, 2, subject_token="s-0001")
+    raised = await catch(UnauthenticatedError, fetch(answers, 2, subject_token="s-0001"))
     message = str(raised.value)
     assert "is subject_token still valid? replace it with a new one; before, the refresh token was rejected" in message
     assert "r-0001" not in message and "s-0001" not in message
@@ -228,8 +224,7 @@ async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() ->
     ],
 )
 async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Reply) -> None:
-    with pytest.raises((InvalidInputError, InternalError), match="is oauth2_server_uri right") as raised:
-        await current([response])
+    raised = await catch((InvalidInputError, InternalError), current([response]), "is oauth2_server_uri right")
     assert SECRET not in str(raised.value)
 
 

@@ -21,12 +21,12 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import HTTP_ERRORS, failure_of
 from lance_ns_async.transports.http import token_sources as sources
+from tests.support.errors import catch
 
 TOKEN = "hush-hush-4711-0815"
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
-    """Returns a command that runs this code."""
     return sys.executable, "-c", code, *arguments
 
 
@@ -40,8 +40,7 @@ def function(result: Callable[[], Any]) -> sources.RenewedTokens:
 
 async def error_of(tokens: sources.RenewedTokens) -> err.LanceNamespaceError:
     """Returns the error of the first token, after a check that it contains no token, and that the call was not sent."""
-    with pytest.raises(err.LanceNamespaceError) as raised:
-        await tokens.current()
+    raised = await catch(err.LanceNamespaceError, tokens.current())
     assert TOKEN not in "".join(traceback.format_exception(raised.value))
     failure = failure_of(raised.value)
     assert failure is None or failure.delivered is False
@@ -250,8 +249,7 @@ async def test_a_cancelled_caller_kills_the_command(fifo: Path) -> None:
 
     loop = asyncio.get_running_loop()
     assert await anyio.to_thread.run_sync(read) == b"x"
-    with pytest.raises(asyncio.CancelledError):
-        await run
+    await catch(asyncio.CancelledError, run)
 
 
 @pytest.mark.parametrize(

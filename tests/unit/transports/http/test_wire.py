@@ -25,6 +25,7 @@ from lance_ns_async.transports.http.wire import AiohttpWire, TooLongError, Unpac
 from tests.fakes.certificates import Certificates
 from tests.fakes.plain import plain
 from tests.fakes.sockets import Forwarder, Reply, Script, Server, http
+from tests.support.errors import catch
 
 pytestmark = [pytest.mark.bare, pytest.mark.floors]
 ONCE = Policy(max_retries=0)
@@ -76,8 +77,7 @@ async def test_closed_twice_is_closed_for_good() -> None:
         await client.ask()
         await client.http.aclose()
         await client.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
-            await client.ask()
+        await catch(InvalidInputError, client.ask(), "the namespace was closed during the call")
         assert server.connections == 1
 
 
@@ -86,18 +86,15 @@ async def test_what_is_under_way_when_it_is_closed_opens_no_new_connection() -> 
         task = asyncio.create_task(client.ask())
         await asyncio.wait_for(server.requested.wait(), 10)
         await client.http.aclose()
-        with pytest.raises(InvalidInputError, match="the namespace was closed during the call"):
-            await task
+        await catch(InvalidInputError, task, "the namespace was closed during the call")
         assert server.connections == 1
 
 
 async def test_a_host_is_an_address_or_has_a_name() -> None:
     async with plain("http://[::1]:1", policy=ONCE) as client:
-        with pytest.raises(ServiceUnavailableError, match=r"\(http://\[::1\]:1\)"):
-            await client.ask()
+        await catch(ServiceUnavailableError, client.ask(), r"\(http://\[::1\]:1\)")
     async with plain("http://..", policy=ONCE) as client:
-        with pytest.raises(InvalidInputError, match="endpoint: not a URL"):
-            await client.ask()
+        await catch(InvalidInputError, client.ask(), "endpoint: not a URL")
 
 
 class Greeter(Server):
@@ -137,10 +134,8 @@ async def test_a_server_may_want_a_certificate_of_the_client(certificates: Certi
             async with plain(server.url, {**trusting, **shown}) as client:
                 assert await client.ask() == {}
         async with plain(server.url, trusting, policy=ONCE) as client:
-            with pytest.raises(
-                ServiceUnavailableError, match=r"(?i)certificate.required|cannot connect|connection was lost"
-            ):
-                await client.ask()
+            message = r"(?i)certificate.required|cannot connect|connection was lost"
+            await catch(ServiceUnavailableError, client.ask(), message)
         assert len(server.requests) == 2
 
 
@@ -157,15 +152,7 @@ async def test_a_file_that_is_missing_or_no_certificate_is_named_at_once(name: s
 
 async def test_tls_spoken_to_a_server_that_has_none_is_no_connection() -> None:
     async with Greeter() as server, plain(server.url.replace("http:", "https:"), policy=ONCE) as client:
-        with pytest.raises(ServiceUnavailableError, match="the server does not speak TLS on this port; use http://"):
-            await client.ask()
-
-
-async def test_a_proxy_receives_the_whole_url() -> None:
-    async with Script() as server, Forwarder() as proxy, plain(server.url, {"proxy": proxy.url}) as client:
-        assert await client.ask("GET", "/a%2Fb%2E?x=%1F") == {}
-        assert proxy.requests[0].startswith(f"GET {server.url}/a%2Fb%2E?x=%1F HTTP/1.1\r\n".encode())
-        assert len(server.requests) == 1
+        await catch(ServiceUnavailableError, client.ask(), "the server does not speak TLS on this port; use http://")
 
 
 async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> None:
@@ -177,31 +164,29 @@ async def test_a_proxy_tunnels_what_is_encrypted(certificates: Certificates) -> 
         assert b"tok" not in proxy.requests[0] and server.lines == ["GET /a%2Fb HTTP/1.1"]
 
 
-async def test_a_proxy_may_want_a_password() -> None:
+async def test_a_proxy_receives_the_whole_url_and_a_password() -> None:
     async with Script() as server, Forwarder() as proxy:
         url = proxy.url.replace("//", "//user:hush@")
         async with plain(server.url, {"proxy": url}) as client:
-            assert await client.ask() == {}
+            assert await client.ask("GET", "/a%2Fb%2E?x=%1F") == {}
+        assert proxy.requests[0].startswith(f"GET {server.url}/a%2Fb%2E?x=%1F HTTP/1.1\r\n".encode())
         assert b"\r\nProxy-Authorization: Basic dXNlcjpodXNo\r\n" in proxy.requests[0]
     async with plain("http://127.0.0.1:1", {"proxy": url}, policy=ONCE) as client:
-        with pytest.raises(ServiceUnavailableError, match="cannot connect to the proxy: ") as raised:
-            await client.ask()
+        raised = await catch(ServiceUnavailableError, client.ask(), "cannot connect to the proxy: ")
     assert "hush" not in str(raised.value)
 
 
 async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent(certificates: Certificates) -> None:
     async with Script(http(502, b""), http(403, b"")) as proxy, Script(tls=certificates.server) as server:
         async with plain(server.url, {"proxy": proxy.url}, policy=Policy(max_retries=1, backoff_initial=0.0)) as client:
-            with pytest.raises(ServiceUnavailableError, match="the proxy opens no tunnel: HTTP 403 Reason 403"):
-                await client.ask("DELETE")
+            await catch(ServiceUnavailableError, client.ask("DELETE"), "the proxy opens no tunnel: HTTP 403 Reason 403")
         assert client.outcomes == ["refused", "refused"] and not server.requests
 
 
 async def test_a_proxy_that_wants_credentials_is_called_once(certificates: Certificates) -> None:
     async with Script(http(407, b"")) as proxy, Script(tls=certificates.server) as server:
         async with plain(server.url, {"proxy": proxy.url}) as client:
-            with pytest.raises(UnauthenticatedError, match=r"HTTP 407 .*; give the proxy's credentials in"):
-                await client.ask()
+            await catch(UnauthenticatedError, client.ask(), r"HTTP 407 .*; give the proxy's credentials in")
         assert client.outcomes == ["407"] and not server.requests
 
 
@@ -314,8 +299,7 @@ async def test_one_layer_is_unpacked_up_to_the_limit(encoding: str, pack: Callab
     body = bytes(index % 251 for index in range(size % 1000)) + bytes(size - size % 1000)
     assert await unpack(pack(body), encoding, max(size, 1)) == body
     if size > 1:
-        with pytest.raises(TooLongError):
-            await unpack(pack(body), encoding, size - 1)
+        await catch(TooLongError, unpack(pack(body), encoding, size - 1))
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", " Identity "])
@@ -325,8 +309,7 @@ async def test_what_is_not_packed_stays_as_it_is(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "gzip,identity", "br", "zstd", "compress", "gzip;q=1", "nonsense"])
 async def test_several_layers_and_other_methods_are_refused_unread(encoding: str) -> None:
-    with pytest.raises(UnpackError, match="only gzip or deflate are read, once"):
-        await unpack(b"whatever", encoding, MB)
+    await catch(UnpackError, unpack(b"whatever", encoding, MB), "only gzip or deflate are read, once")
 
 
 @given(st.binary(max_size=300), st.integers(min_value=0, max_value=320))
@@ -339,7 +322,6 @@ def test_a_body_that_breaks_off_is_none(body: bytes, cut: int) -> None:
 
 
 def _now(packed: bytes) -> bytes:
-    """Decompresses small data, without a wait."""
     work = unpack(packed, "gzip", MB)
     try:
         work.send(None)
@@ -351,8 +333,7 @@ def _now(packed: bytes) -> bytes:
 
 @pytest.mark.parametrize("rest", [b"x", gzip.compress(b"more")], ids=["noise", "member"])
 async def test_what_follows_a_packed_body_is_refused(rest: bytes) -> None:
-    with pytest.raises(UnpackError, match="bytes follow its end"):
-        await unpack(gzip.compress(b"{}") + rest, "gzip", MB)
+    await catch(UnpackError, unpack(gzip.compress(b"{}") + rest, "gzip", MB), "bytes follow its end")
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
@@ -365,8 +346,7 @@ async def test_a_bomb_takes_no_more_than_the_limit(layers: int) -> None:
         async with plain(server.url, {"max_response_bytes": str(MB)}, policy=Policy(max_retries=0)) as client:
             tracemalloc.start()
             try:
-                with pytest.raises(InternalError):
-                    await client.ask()
+                await catch(InternalError, client.ask())
                 assert tracemalloc.get_traced_memory()[1] < 8 * MB
             finally:
                 tracemalloc.stop()
@@ -377,5 +357,4 @@ async def test_layers_in_several_headers_count_together() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
     async with Script(Reply(head % len(packed) + packed)) as server:
         async with plain(server.url, policy=Policy(max_retries=0)) as client:
-            with pytest.raises(InternalError, match="cannot be decompressed: its Content-Encoding is 'gzip, gzip'"):
-                await client.ask()
+            await catch(InternalError, client.ask(), "cannot be decompressed: its Content-Encoding is 'gzip, gzip'")

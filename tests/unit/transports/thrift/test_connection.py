@@ -15,6 +15,7 @@ from lance_ns_async.transports.thrift.connection import Address, Connection, Con
 from lance_ns_async.transports.thrift.transport import Pool, ThriftTransport
 from tests.fakes.clock import run_past
 from tests.fakes.hive3 import FakeHive
+from tests.support.errors import catch
 from tests.support.thrift_client import ERRORS, NAMES, QUICK, Client, client
 
 
@@ -96,8 +97,7 @@ async def test_a_restarted_server_is_found_again(server: FakeHive) -> None:
 
 async def test_a_host_that_no_name_server_could_know_is_reported() -> None:
     async with client(1, host=f"{'x' * 64}.example.com", policy=Policy(max_retries=0)) as hive:
-        with pytest.raises(ServiceUnavailableError, match="label"):
-            await hive.ask("d1")
+        await catch(ServiceUnavailableError, hive.ask("d1"), "label")
 
 
 async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> None:
@@ -108,8 +108,7 @@ async def test_the_next_address_is_tried_and_remembered(server: FakeHive) -> Non
         assert server.connections == 1
     server.stop()
     async with client(port, server.port, policy=Policy(max_retries=0)) as hive:
-        with pytest.raises(ServiceUnavailableError, match=rf"127\.0\.0\.1:{port}: .*; 127\.0\.0\.1:{server.port}: "):
-            await hive.ask("d1")
+        await catch(ServiceUnavailableError, hive.ask("d1"), rf"127\.0\.0\.1:{port}: .*; 127\.0\.0\.1:{server.port}: ")
 
 
 async def test_a_server_that_dies_gives_way_to_the_next(server: FakeHive) -> None:
@@ -173,7 +172,6 @@ async def test_closing_ends_what_is_under_way(server: FakeHive) -> None:
 
 
 async def _keep_three(server: FakeHive, hive: Client) -> None:
-    """Opens three connections, which are then idle."""
     with server.hold() as hold:
         async with anyio.create_task_group() as group:
             for name in NAMES[:3]:
@@ -183,5 +181,4 @@ async def _keep_three(server: FakeHive, hive: Client) -> None:
 
 
 async def _refused(hive: Client) -> None:
-    with pytest.raises(InvalidInputError, match="closed during the call"):
-        await hive.ask("d1")
+    await catch(InvalidInputError, hive.ask("d1"), "closed during the call")
