@@ -22,6 +22,7 @@ from lance_ns_async.cli import (
     profiles,
     reading,
     serving,
+    sql,
     whole_catalogs,
 )
 from lance_ns_async.cli.errors import Code
@@ -186,6 +187,7 @@ _COMMANDS: Mapping[str, _Commands] = {
         "head": reading.head,
         "count": reading.count,
         "query": reading.query,
+        "sql": sql.sql,
         "versions": listing.versions,
         "tags": listing.tags,
         "indices": listing.indices,

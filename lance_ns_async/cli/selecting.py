@@ -144,12 +144,12 @@ def _complete(context: typer.Context, incomplete: str, *, with_tables: bool) -> 
         chosen = catalogs.require(impl, properties, profile, config)
         limits = {"operation_timeout": os.environ.get(_WITHIN, _USUALLY), "max_retries": "0"}
         with Catalog(chosen.impl, {**chosen.properties, **limits}).open() as catalog:
-            return list(_offers(catalog, NamespaceId(parent), incomplete, delimiter, with_tables))
+            return list(offers(catalog, NamespaceId(parent), incomplete, delimiter, with_tables=with_tables))
     return []
 
 
-def _offers(
-    catalog: Namespace, parent: NamespaceId, incomplete: str, delimiter: str, with_tables: bool
+def offers(
+    catalog: Namespace, parent: NamespaceId, incomplete: str, delimiter: str, *, with_tables: bool
 ) -> Iterator[str]:
     """Yields ids in the spelling of the text; with a single namespace, also what is in it."""
 
@@ -170,7 +170,7 @@ def _offers(
     yield from tables
     yield from map(spell, below)
     if with_tables and len(below) == 1 and not tables:
-        yield from _offers(catalog, below[0], f"{spell(below[0])}{delimiter}", delimiter, with_tables)
+        yield from offers(catalog, below[0], f"{spell(below[0])}{delimiter}", delimiter, with_tables=with_tables)
 
 
 def _options(context: Any) -> Mapping[str, Any]:

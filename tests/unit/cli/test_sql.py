@@ -1,0 +1,86 @@
+"""The command `sql`, and its prompt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lance_ns_async import DirNamespace
+from lance_ns_async.cli import sql
+from lance_ns_async.cli.errors import Code
+from tests.support.commands import Run, folder
+from tests.unit.cli.test_app import at
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Sequence[str]:
+    """Provides the options of a catalog with the tables `shop$a` and `shop$b`."""
+    with DirNamespace(root=str(tmp_path / "lake")) as catalog:
+        catalog.create_namespace("shop")
+        for name in ("a", "b"):
+            catalog.write(["shop", name], pa.table({"id": range(70)}))
+    return at(tmp_path / "lake")
+
+
+def test_a_statement_has_the_output_formats(lake: Sequence[str], tmp_path: Path) -> None:
+    query = "select _table, max(id) as most from shop.* group by 1 order by 1"
+    rows = [{"_table": "shop$a", "most": 69}, {"_table": "shop$b", "most": 69}]
+    assert json.loads(Run("sql", query, "--json", *lake).out) == rows
+    assert Run("sql", query, "-o", "csv", *lake).out == "_table,most\nshop$a,69\nshop$b,69\n"
+    assert Run("sql", "from shop.*", "--out", "x.parquet", *lake).err.endswith("wrote 140 rows to x.parquet\n")
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 140
+    shown = Run("sql", "from shop.*", "-o", "plain", *lake)
+    assert len(shown.out.splitlines()) == 100 and "the first 100 rows; --limit shows more" in shown.err
+    assert len(Run("sql", "from shop.*", "-o", "plain", "-n", "110", *lake).out.splitlines()) == 110
+    assert 'Filters: "id" > 3' in Run("sql", "from shop.a where id > 3", "--explain", *lake).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["drop table shop.a"], Code.USAGE, "only SELECT statements"),
+        (["from shop.c"], Code.NOT_FOUND, "shop$c"),
+        (["select nope from shop.a"], Code.USAGE, 'Referenced column "nope"'),
+        (["from shop.a", "--memory", "much"], Code.USAGE, "Memory must have a number"),
+    ],
+)
+def test_errors(lake: Sequence[str], arguments: Sequence[str], code: Code, message: str) -> None:
+    run = Run("sql", *arguments, *lake)
+    assert run.code == code and message in run.err and run.out == ""
+
+
+def test_the_prompt_runs_statements_until_its_end(lake: Sequence[str]) -> None:
+    lines = [
+        "select max(id) as most",
+        "from shop.a;",
+        ".tables shop",
+        "oops;",
+        ".describe shop.b",
+        ".help",
+        ".quit",
+        "",
+    ]
+    terminal, stdin = os.openpty()
+    os.write(terminal, "\n".join(lines).encode())
+    command = [str(folder() / "lance-ns"), "sql", *lake]
+    run = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=True, timeout=60)
+    for text in ("most", "69", "shop$a\nshop$b\n", "BIGINT", ".quit "):
+        assert text in run.stdout
+    assert 'syntax error at or near "oops"' in run.stderr and "2 tables" in run.stderr
+
+
+def test_the_prompt_completes_ids(tmp_path: Path) -> None:
+    with DirNamespace(root=str(tmp_path)) as catalog:
+        catalog.create_namespace("shop")
+        for name in ("orders", "others"):
+            catalog.declare_table(["shop", name])
+        completer = sql._Completer(catalog)
+        assert [completer.complete("shop.o", state) for state in range(3)] == ["shop.orders", "shop.others", None]
+        assert completer.complete("none.x", 0) is None
