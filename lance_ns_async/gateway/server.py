@@ -76,6 +76,11 @@ class Gateway:
         """The headers for every request. Spark redacts them by name, and a request's identity does not replace them."""
         return {TOKEN_HEADER: self.token} if self.token else {}
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties with which a namespace of the REST protocol connects to this gateway."""
+        return {"uri": self.url, **{f"header.{name}": value for name, value in self.headers.items()}}
+
 
 @asynccontextmanager
 async def serving(

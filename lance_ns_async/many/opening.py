@@ -65,10 +65,12 @@ async def open_many(
             async with concurrent_changes.explain_conflict(session.backend, table):
                 return await in_thread(table, lambda: session.opener.open(table))
 
-        opened = await open_each(described.tables, open_one, max_in_flight=workers, progress=steps.advance)
+        # In the order of the request; tables that patterns matched come last.
+        ordered = dict.fromkeys([*(id for id in selection.ids if id in described.tables), *described.tables])
+        tables = {id: described.tables[id] for id in ordered}
+        opened = await open_each(tables, open_one, max_in_flight=workers, progress=steps.advance)
     errors = {**described.errors, **without_absent(opened.errors, selection)}
-    # In the order of the request; tables that patterns matched come last.
-    ordered = [*(id for id in selection.ids if id in errors), *errors]
+    ordered = dict.fromkeys([*(id for id in selection.ids if id in errors), *errors])
     return BulkResult(opened.tables, {id: errors[id] for id in ordered}, described.unlisted)
 
 

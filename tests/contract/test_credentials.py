@@ -29,6 +29,9 @@ async def test_credentials_are_given_out_where_a_catalog_says_so(site: Site, par
     assert (vended["storage_options"] != plain["storage_options"]) is site.vends
     if site.vends:
         assert vended["storage_options"].items() >= KEY.items()
+        async with AsyncNamespace.connect(site.impl, {**site.properties, "vend_credentials": "true"}) as ns:
+            assert (await _asked(ns, {"id": id}))[0] == vended
+            assert (await _asked(ns, {"id": id, "vend_credentials": False}))[0] == plain
     else:
         assert vended == plain and calls_for_them == calls
 

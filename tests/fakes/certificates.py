@@ -33,7 +33,7 @@ class Certificates:
         client.private_key_pem.write_to_path(str(folder / "client.key"))
         for blob in client.cert_chain_pems:
             blob.write_to_path(str(folder / "client.crt"), append=True)
-        host = authority.issue_cert("127.0.0.1")
+        host = authority.issue_cert("127.0.0.1", "localhost")
         server, strict = (ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) for _ in range(2))
         host.configure_cert(server)
         host.configure_cert(strict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from datetime import date, timedelta
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -44,172 +43,29 @@ def read(locations: Locations, columns: list[str] | None = None, **options: Any)
     return StructType([it for it in schema if it.name != "_table"]), condition
 
 
-ONE = locate(t={"id": pa.int64(), "s": pa.string(), "at": pa.timestamp("us"), "Big": pa.float64(), "u": pa.uint32()})
-
-
-@pytest.mark.parametrize(
-    "filter",
-    [
-        "id > 1 AND s = 'x'",
-        "ID > 1",
-        "big > 1.5 and S like 'a%'",
-        "at > timestamp '2024-01-01 00:00:00'",
-        "u > 3",
-        "true",
-        "s = 'now() ; _table'",
-        'id in (1, 2) or s = "x"',
-    ],
-)
-def test_valid_filters_are_kept_as_they_are(filter: str) -> None:
-    condition = read(ONE, ["s"], filter=filter)[1]
-    assert condition is not None and (condition.sql, condition.types) == (filter, None)
-
-
-@pytest.mark.parametrize(
-    ("filter", "message"),
-    [
-        (
-            "idd > 1",
-            r"filter 'idd > 1': no column 'idd'; did you mean 'id'\? The columns are 'id', 's', 'at', 'Big', 'u'$",
-        ),
-        ("nix > 1", r"no column 'nix'; The columns are 'id', 's'"),
-        ("_table = 'db$t'", r"'_table' is not a column of the tables; use locations.select\(...\) or locations.where"),
-        ("_rowid > 1", "_rowid is not supported, because it is not a column"),
-        ("random() < 0.5", "random has another value in each task; use a literal"),
-        ("at < now()", "now has another value"),
-        ("", "must not be empty"),
-        (" -- all", "must not be empty"),
-        ("id > 1; drop", "must be one condition, without ';'"),
-        ("id >", "Expected: an expression"),
-        ("id", "does not return a boolean"),
-        ("id = 1.5", "could not convert to literal of type 'Int64'"),
-        ("at > 'soon'", "could not convert"),
-        ("sum(id) > 1", "(?i)aggregate"),
-        ("id > ?", "not valid in Lance's SQL"),
-        ("(" * 50 + "id > 1" + ")" * 50, "brackets are nested more than 40"),
-        ("id = 1" + " OR id = 1" * 10_001, "more than 10000 AND and OR"),
-        (7, "must be a string"),
-    ],
-)
-def test_invalid_filters_are_refused(filter: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        read(ONE, ["id"], filter=filter)
-    assert len(str(caught.value)) < 1_000 and "/lance/rust/" not in str(caught.value)
-
-
-def test_a_column_of_the_filter_must_be_the_same_in_all_tables() -> None:
-    tables = locate(
-        a={"id": pa.int64(), "n": pa.int32()},
-        b={"id": pa.int64(), "n": pa.int64()},
-        c={"id": pa.int64(), "n": pa.int64()},
-        d={"id": pa.int64(), "date": pa.binary(), "n": pa.int64()},
-    )
-    # `date` is not a column of this filter.
-    assert read(tables, ["id"], filter="id > 1 AND date '2024-01-01' < date '2024-01-02'")[1] is not None
-    with pytest.raises(InvalidInputError) as caught:
-        read(tables, ["id"], filter="n > 1")
-    assert str(caught.value) == (
-        "filter 'n > 1': 1 of 4 tables differ from db$b and 1 more in columns of the filter: db$a: column 'n' is "
-        "int32, not int64. To go on, use unify='by_name', or read each kind separately with locations.select(...)"
-    )
-    with pytest.raises(InvalidInputError, match=r"db\$d: column 'date' is extra"):
-        read(tables, ["id"], filter="`date` is null or id = 1")
-    condition = read(tables, ["id"], filter=f"n > {2**40}", unify="by_name")[1]
-    assert condition is not None and condition.types is not None
-    assert condition.types == pa.schema([("n", pa.int64())])
-    # Types of text need no common type.
-    condition = read(locate(a={"s": pa.string()}, b={"s": pa.large_string()}), filter="s = 'x'")[1]
-    assert condition is not None and condition.types is None
-
-
-I8, I16, I32, I64, F32, F64 = pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()
-
-
-@pytest.mark.parametrize(
-    ("types", "result"),
-    [
-        ([I32, I64], "bigint"),
-        ([I8, I16], "smallint"),
-        ([I8, I64, I32], "bigint"),
-        ([F32, F64], "double"),
-        ([I16, F32], "float"),
-        ([I32, F32], "double"),
-        ([I8, F64], "double"),
-        ([pa.decimal128(10, 2), pa.decimal128(9, 4)], "decimal(12,4)"),
-        ([pa.timestamp("ms"), pa.timestamp("us")], "timestamp_ntz"),
-        ([pa.string(), pa.large_string(), pa.null()], "string"),
-        ([pa.list_(I32), pa.large_list(I64)], "array<bigint>"),
-        ([pa.list_(F32, 3), pa.list_(F64)], "array<double>"),
-        ([pa.struct([("a", I32)]), pa.struct([("a", I64)])], "struct<a:bigint>"),
-        ([pa.map_(pa.string(), I32), pa.map_(pa.string(), F32)], "map<string,double>"),
-        ([I64, F64], None),
-        ([I64, F32], None),
-        ([I32, pa.string()], None),
-        ([I64, pa.decimal128(30, 2)], None),
-        ([pa.decimal128(38, 0), pa.decimal128(38, 38)], None),
-        ([pa.timestamp("us"), pa.timestamp("us", "UTC")], None),
-        ([pa.date32(), pa.timestamp("us")], None),
-        ([pa.bool_(), I8], None),
-        ([pa.struct([("a", I32)]), pa.struct([("b", I32)])], None),
-        ([pa.binary(), pa.string()], None),
-    ],
-)
-def test_types_are_widened_without_loss(types: list[pa.DataType], result: str | None) -> None:
-    for order in permutations(types):
-        tables = locate(**{f"t{n}": {"id": I64, "v": type} for n, type in enumerate(order)})
-        if result is None:
-            message = (
-                r"by_name': no type holds all values of column 'v' without loss: .* in db\$t.; .* columns=\['id'\]"
-            )
-            with pytest.raises(InvalidInputError, match=message):
-                read(tables, unify="by_name")
-            with pytest.raises(InvalidInputError, match="no type holds all values of column 'v'"):
-                read(tables, ["id"], filter="v is null", unify="by_name")
-        else:
-            assert read(tables, unify="by_name")[0]["v"].dataType.simpleString() == result
-
-
-def test_columns_of_all_tables_are_read_by_name() -> None:
-    tables = locate(
-        a={"z": I64, "id": I32}, b={"id": I64, "s": pa.string()}, c={"id": I64, "s": pa.string()}, d={"y": I8}
-    )
-    assert read(tables, unify="by_name")[0].simpleString() == "struct<id:bigint,s:string,z:bigint,y:tinyint>"
-    assert read(tables, ["y", "id"], unify="by_name")[0].names == ["y", "id"]
-    assert read(tables, [], unify="by_name")[0] == StructType()
-    with pytest.raises(InvalidInputError, match=r"columns: 'nix' is not in db\$a and 3 more"):
-        read(tables, ["id", "nix"], unify="by_name")
-    with pytest.raises(InvalidInputError, match=r"no column 'nix'; The columns are 'z', 'id', 's', 'y'"):
-        read(tables, ["id"], unify="by_name", filter="nix = 1")
-    with pytest.raises(InvalidInputError, match="unify 'names': must be one of 'strict', 'by_name'"):
-        read(tables, unify="names")
-    with pytest.raises(InvalidInputError, match="the columns 'ID' and 'id' differ only in case"):
-        read(locate(a={"ID": I64}, b={"id": I64}), unify="by_name")
-
-
 def test_types_spark_lacks_are_refused_in_each_mode() -> None:
-    tables = locate(a={"id": I64, "u": pa.uint32()}, b={"id": I64, "u": I64})
+    tables = locate(a={"id": pa.int64(), "u": pa.uint32()}, b={"id": pa.int64(), "u": pa.int64()})
     for unify in ("strict", "by_name"):
         with pytest.raises(InvalidInputError, match=r"Spark has no type for 'u' \(uint32\) of db\$a"):
             read(tables, unify=unify)
 
 
-def test_differences_are_those_from_most_tables() -> None:
+def test_columns_of_all_tables_have_types_of_spark() -> None:
     tables = locate(
-        a={"id": I64, "s": pa.string()},
-        b={"s": pa.large_string(), "id": I64},
-        less={"id": I64},
-        more={"id": I64, "s": pa.string(), "u": pa.uint32()},
-        other={"id": I32, "s": pa.string()},
+        a={"z": pa.int64(), "id": pa.int32(), "v": pa.list_(pa.float32(), 3), "d": pa.decimal128(10, 2)},
+        b={"id": pa.int64(), "s": pa.large_string(), "v": pa.list_(pa.float64()), "d": pa.decimal128(9, 4)},
+        c={"id": pa.int64(), "s": pa.string(), "t": pa.timestamp("ms"), "m": pa.map_(pa.string(), pa.int32())},
     )
-    result = tables.differences()
-    assert {str(id): str(difference) for id, difference in result.items()} == {
-        "db$less": "column 's' is missing",
-        "db$more": "column 'u' is extra",
-        "db$other": "column 'id' is int32, not int64",
+    text = "struct<z:bigint,id:bigint,v:array<double>,d:decimal(12,4),s:string,t:timestamp_ntz,m:map<string,int>>"
+    assert read(tables, unify="by_name")[0].simpleString() == text
+    with pytest.raises(InvalidInputError, match="the columns 'ID' and 'id' differ only in case"):
+        read(locate(a={"ID": pa.int64()}, b={"id": pa.int64()}), unify="by_name")
+    with pytest.raises(InvalidInputError, match=r"use locations.select\(...\) or locations.where"):
+        read(tables, ["id"], filter="_table = 'db$t'")
+    differences = tables.differences(["id", "z"])
+    assert {str(id): str(it) for id, it in differences.items()} == {
+        "db$a": "column 'z' is extra, column 'id' is int32, not int64"
     }
-    assert result[TableId(["db", "other"])].types == {"id": (I32, I64)}
-    assert list(tables.differences(["s"])) == [TableId(["db", "less"])]
-    assert tables.select("db.?").differences() == Locations([], PrefetchReport(0)).differences() == {}
 
 
 SCHEMA = pa.schema({"n": pa.int64(), "day": pa.date32(), "region": pa.string()})
@@ -259,8 +115,7 @@ def resolver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Locatio
             yield resolver
         return
     with served("dir", {"root": str(tmp_path)}) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        with LocationResolver.connect("rest", {"uri": gateway.url, **headers}) as resolver:
+        with LocationResolver.connect("rest", gateway.properties) as resolver:
             yield resolver
 
 

@@ -45,6 +45,8 @@ OTHERS: dict[str, Callable[[AsyncNamespace], Awaitable[object] | AsyncIterable[o
     "scan": lambda ns: ns.scan(ID),
     "count_many": lambda ns: ns.count_many([ID]),
     "search_many": lambda ns: ns.search_many([ID], vector=[0.0]),
+    "scan_many": lambda ns: ns.scan_many([ID]),
+    "sql": lambda ns: ns.sql("select 1"),
     "stream_tables": lambda ns: ns.stream_tables([ID]),
     "table_groups": lambda ns: bulk.table_groups(ns.session),
     "watch": lambda ns: ns.watch([ID], every=None),

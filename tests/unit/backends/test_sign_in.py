@@ -445,17 +445,6 @@ async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: F
     assert request.headers["X-Amz-Security-Token"] == "sesame-token-1"
 
 
-async def test_iceberg_signs_with_a_role_too() -> None:
-    signatures = Signatures(keys={})
-    own = Signatures("sts", "us-east-1", must_sign=frozenset({"host", "x-amz-date"}))
-    with FakeIceberg(signatures=signatures) as server, FakeSts(own, signatures) as sts:
-        server.add_table(("a",), "t")
-        role = {"assume_role_arn": ARN, "assume_role_region": "us-east-1", "sts_endpoint": sts.url}
-        async with connect_signing(server, **role) as ns:
-            await describe_signed(ns, "a", "t")
-        assert len(sts.roles) == 1 and len(signatures.accepted) == len(server.requests)
-
-
 async def test_a_role_that_cannot_be_assumed_is_an_error(polaris_server: FakePolaris, sts: FakeSts) -> None:
     sts.fail(403, times=None)
     async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:

@@ -137,7 +137,7 @@ async def test_directories_take_relative_and_absolute_locations_below_their_root
 
 async def test_a_location_passes_through_two_gateways(lake: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns) as inner:
-        properties = {"uri": inner.url, **{f"header.{name}": value for name, value in inner.headers.items()}}
+        properties = inner.properties
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             await send_request(gateway, "POST", "/v1/namespace/n/create", {})
             assert await statuses(gateway, "a/b") == {200}
@@ -237,8 +237,7 @@ async def test_storage_options_of_a_request_are_refused(lake: Path) -> None:
 async def test_commits_of_several_operations_do_not_hide_a_location(lake: Path) -> None:
     """Such a commit is passed on to a server behind `rest` as it is."""
     async with AsyncNamespace.connect("dir", {"root": str(lake)}) as ns, serving(ns, allow_locations=None) as inner:
-        headers = {f"header.{name}": value for name, value in inner.headers.items()}
-        properties = {"uri": inner.url, "data_operations": "remote", **headers}
+        properties = {**inner.properties, "data_operations": "remote"}
         async with AsyncNamespace.connect("rest", properties) as through, serving(through) as gateway:
             body = {"operations": [{"declare_table": {"id": ["t"], "location": "file:///etc/t"}}]}
             assert (await send_request(gateway, "POST", "/v1/table/batch-commit", body)).status == 403

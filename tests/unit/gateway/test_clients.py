@@ -76,8 +76,7 @@ async def served(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 def connected(gateway: Gateway) -> Any:
-    headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-    return lance_namespace.connect("rest", {"uri": gateway.url, **headers})
+    return lance_namespace.connect("rest", dict(gateway.properties))
 
 
 async def aside(work: Callable[..., None], served: tuple[Gateway, list[str]]) -> None:
@@ -93,28 +92,20 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
         assert ns.create_table(spec.CreateTableRequest(id=t, properties={"p": "q"}), stream(ROWS)).version == 1
         with pytest.raises(err.TableAlreadyExistsError):
             ns.create_table(spec.CreateTableRequest(id=t), stream(ROWS))
-        assert ns.list_tables(spec.ListTablesRequest(id=n)).tables == ["t"]
         assert ns.list_all_tables(spec.ListTablesRequest(id=n)).tables == ["$".join(t)]
         described = ns.describe_table(spec.DescribeTableRequest(id=t, load_detailed_metadata=True))
         assert described.version == 1 and [f.name for f in described.var_schema.fields] == ["id", "text", "v"]
-        ns.table_exists(spec.TableExistsRequest(id=t))
-        with pytest.raises(err.TableNotFoundError):
-            ns.describe_table(spec.DescribeTableRequest(id=[*n, "no"]))
         assert ns.insert_into_table(spec.InsertIntoTableRequest(id=t), stream(ROWS)).num_inserted_rows == 3
-        merge = spec.MergeInsertIntoTableRequest(id=t, on=["id"], when_matched_update_all=True)
-        assert ns.merge_insert_into_table(merge, stream(ROWS.slice(2))).num_updated_rows == 2
         update = spec.UpdateTableRequest(id=t, updates=[["text", "'new'"]], predicate="id = 1")
         assert ns.update_table(update).updated_rows == 2
-        ns.delete_from_table(spec.DeleteFromTableRequest(id=t, predicate="id = 1"))
-        assert ns.count_table_rows(spec.CountTableRowsRequest(id=t)).count == 4
-        query = {"id": t, "k": 1, "vector": {"single_vector": [2.0, 2.0]}, "vector_column": "v"}
-        response = ns.query_table(spec.QueryTableRequest.from_dict({**query, "columns": {"column_names": ["id"]}}))
+        query = {"id": t, "k": 1, "vector": {"single_vector": [2.0, 2.0]}, "columns": {"column_names": ["id"]}}
+        response = ns.query_table(spec.QueryTableRequest.from_dict(query))
         assert [row["id"] for row in in_file(response.data)] == [3]
         explain = spec.ExplainTableQueryPlanRequest.from_dict({"id": t, "query": query})
         assert "KNN" in ns.explain_table_query_plan(explain)
-        assert "KNN" in ns.analyze_table_query_plan(spec.AnalyzeTableQueryPlanRequest.from_dict(query))
         ns.drop_table(spec.DropTableRequest(id=t))
-        assert ns.list_tables(spec.ListTablesRequest(id=n)).tables == []
+        with pytest.raises(err.TableNotFoundError):
+            ns.describe_table(spec.DescribeTableRequest(id=t))
 
     await aside(work, served)
 

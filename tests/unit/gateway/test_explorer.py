@@ -150,7 +150,7 @@ async def test_sign_in_and_out() -> None:
 async def test_cookies_are_for_tls_only_under_tls(tmp_path: Path) -> None:
     certificates = Certificates.made(tmp_path)
     client = ssl.create_default_context(cafile=certificates.ca_bundle)
-    async with serving(Hostile(), tls=certificates.server, ui=True) as gateway:
+    async with serving(Hostile(), host="localhost", tls=certificates.server, ui=True) as gateway:
         browser = Browser(gateway)
         browser.client = httpx.AsyncClient(base_url=gateway.url, verify=client, trust_env=False)
         async with browser.client:

@@ -228,8 +228,7 @@ async def test_pylance_answers_the_same_and_reads_ours(tmp_path: Path) -> None:
         location = (await ns.declare_table(spec.DeclareTableRequest(id=ID))).location
         lance.write_dataset(pa.RecordBatchReader.from_batches(every_type(), []), location, data_storage_version="2.2")
         ours = (await ns.describe_table(request)).var_schema
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        rest = lance_namespace.connect("rest", {"uri": gateway.url, **headers})
+        rest = lance_namespace.connect("rest", dict(gateway.properties))
         through = (await anyio.to_thread.run_sync(rest.describe_table, request)).var_schema
     pylances = lance_namespace.connect("dir", {"root": str(tmp_path)}).describe_table(request).var_schema
     assert ours is not None and ours.metadata == {"of": "all"} and len(ours.fields) == len(every_type())

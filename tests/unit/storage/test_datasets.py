@@ -288,8 +288,7 @@ def test_views_and_dictionaries_of_a_stream_are_written(tmp_path: Path, name: st
 async def test_views_are_written_through_a_gateway(tmp_path: Path) -> None:
     table = pa.table({"v": VIEWS["string"]})
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
-        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
-        async with AsyncNamespace.connect("rest", {"uri": gateway.url, **headers}) as client:
+        async with AsyncNamespace.connect("rest", gateway.properties) as client:
             # The position of the rows in the body depends on the name of the columns.
             for n in (1, 2):
                 await client.create_table({"id": [f"t{n}"]}, stream(table.rename_columns(["v" * n * 4])))

@@ -59,13 +59,6 @@ async def test_the_credentials_of_the_longest_prefix_come_with_the_table() -> No
         assert server.requests[-1].headers[VENDING] == "vended-credentials"
 
 
-async def test_a_property_enables_credentials_by_default() -> None:
-    async with running(connected, vending(vends=[entry()]), vend_credentials="true") as (_server, ns):
-        assert (await described(ns, vend=None)).storage_options == OPTIONS
-        assert (await described(ns, vend=False)).storage_options is None
-        assert (await ns.declare_table(["a", "u"], location="s3://bucket/u")).storage_options == OPTIONS
-
-
 OWN = {"prefix": "s3://", "config": {"s3.access-key-id": "own", "s3.secret-access-key": "own"}}
 
 

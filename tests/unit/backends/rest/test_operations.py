@@ -30,7 +30,7 @@ T = ["sales", "t"]
 @contextmanager
 def gateway_to(root: Path) -> Iterator[dict[str, str]]:
     with served("dir", {"root": str(root)}) as gateway:
-        yield {"uri": gateway.url, **{f"header.{name}": value for name, value in gateway.headers.items()}}
+        yield dict(gateway.properties)
 
 
 @contextmanager

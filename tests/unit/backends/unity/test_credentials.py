@@ -66,17 +66,6 @@ async def test_the_requested_access_can_be_chosen(setting: str, asked_for: list[
         assert operations(server) == asked_for
 
 
-async def test_a_property_enables_credentials_by_default() -> None:
-    with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
-        server.add_table(*TABLE)
-        async with connected(server, vend_credentials="true") as ns:
-            options = (await described(ns, *TABLE, vend=True)).storage_options
-            assert options and (await described(ns, *TABLE)).storage_options == options
-            assert (await described(ns, *TABLE, vend=False)).storage_options is None
-        async with connected(server, vend_credentials="true", credentials_operation="none") as ns:
-            assert (await described(ns, *TABLE)).storage_options is None
-
-
 async def test_credentials_can_be_disabled(tmp_path: Path) -> None:
     with FakeUnity(credentials={"aws_temp_credentials": AWS}) as server:
         ids = [["main", "a", f"t{i:03}"] for i in range(70)]
