@@ -47,7 +47,8 @@ def parse(route: Route, names: Mapping[str, str], query: str, body: bytes, delim
     if isinstance(context := fields.get("context"), dict):
         fields["context"] = {key: value for key, value in context.items() if not str(key).startswith(_HOP)} or None
     for name, encoded in names.items():
-        if fields.get(name) is None:
+        # DuckDB's extension for Lance sends the id of the path as one name.
+        if fields.get(name) is None or (name == "id" and fields[name] == [_decode(encoded)]):
             fields[name] = _id(encoded, delimiter) if name == "id" else _decode(encoded)
     try:
         fields = _with_integers(fields)

@@ -77,8 +77,8 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
     ("path", "id"),
     [
         ("a%24b", ["a", "b"]),
-        # Only the body can show that a name contains the delimiter.
-        ("a%24b", ["a$b"]),
+        # Only the body can show that one of several names contains the delimiter.
+        ("a%24b%24c", ["a$b", "c"]),
         ("a+b%2Fc", ["a b/c"]),
         ("a+b", ["a+b"]),
         ("%24", []),
@@ -88,6 +88,11 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
 async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
     assert (await send_request(gateway, "POST", f"/v1/table/{path}/describe", {"id": id})).status == 200
     assert keeper.requests[-1].id == id
+
+
+async def test_an_id_of_one_name_is_that_of_the_path(gateway: Gateway, keeper: Keeper) -> None:
+    assert (await send_request(gateway, "POST", "/v1/table/a%24b/describe", {"id": ["a$b"]})).status == 200
+    assert keeper.requests[-1].id == ["a", "b"]
 
 
 @pytest.mark.parametrize(
