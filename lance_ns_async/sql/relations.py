@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +17,7 @@ import pyarrow.fs
 
 from lance_ns_async.many.scanning import Scan, Source
 
+T = TypeVar("T")
 Read = Callable[[Sequence[Source], Scan], Iterator[pa.RecordBatch]]
 """Reads tables in the thread of the query."""
 
@@ -101,14 +105,27 @@ def known_type(type: pa.DataType) -> pa.DataType:
     return type
 
 
-def in_thread_of_query(loop: asyncio.AbstractEventLoop, groups: Any) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of an async generator of groups, which runs on the loop, in another thread."""
+def in_thread_of_query(
+    loop: asyncio.AbstractEventLoop, context: Context, groups: AsyncGenerator[Sequence[pa.RecordBatch], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of a generator that runs on the loop, in a thread of DuckDB, which has no context of its own.
+
+    Args:
+        loop: The loop of the namespace.
+        context: The context of the operation, with its end and the headers of its request.
+        groups: Groups of batches.
+    """
 
     async def following() -> Sequence[pa.RecordBatch] | None:
         return await anext(groups, None)
 
+    def start(work: Coroutine[Any, Any, T]) -> Future[T]:
+        return context.copy().run(asyncio.run_coroutine_threadsafe, work, loop)
+
     try:
-        while (group := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
+        while (group := start(following()).result()) is not None:
             yield from group
     finally:
-        loop.call_soon_threadsafe(lambda: loop.create_task(groups.aclose()))
+        # A loop that is closed has ended the generator.
+        with suppress(RuntimeError):
+            start(groups.aclose())

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -133,10 +134,10 @@ async def _register(
     # It loads pyarrow's datasets, which nothing else needs.
     from lance_ns_async.sql.relations import Relation, in_thread_of_query, known_type
 
-    loop = asyncio.get_running_loop()
+    loop, context = asyncio.get_running_loop(), copy_context()
 
     def read(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
-        return in_thread_of_query(loop, read_sources(session, sources, how, session.workers()))
+        return in_thread_of_query(loop, context, read_sources(session, sources, how, session.workers()))
 
     for name, search in statement.searches:
         found = await _search(session, search)
