@@ -126,7 +126,7 @@ async def test_a_result_names_its_tables_and_versions(ns: AsyncNamespace) -> Non
         assert dict(then.versions) == {TableId("customers"): 1} and then.rows["n"].to_pylist() == [4]
     assert repr(then).startswith("SqlResult(1 row, 1 column of 1 table)\n")
     found = await ns.sql("select name from customers where id in ($a, $b)", parameters={"a": 1, "b": 4})
-    assert found.to_pandas()["name"].tolist() == found.to_polars()["name"].to_list() == ["Bo", "Ed"]
+    assert found.to_polars()["name"].to_list() == found.to_arrow()["name"].to_pylist() == ["Bo", "Ed"]
     assert (await ns.sql("from range(100)", max_rows=7)).rows.num_rows == 7
 
 
