@@ -61,7 +61,7 @@ def test_columns_of_all_tables_have_types_of_spark() -> None:
     with pytest.raises(InvalidInputError, match="the columns 'ID' and 'id' differ only in case"):
         read(locate(a={"ID": pa.int64()}, b={"id": pa.int64()}), unify="by_name")
     with pytest.raises(InvalidInputError, match=r"use locations.select\(...\) or locations.where"):
-        read(tables, ["id"], filter="_table = 'db$t'")
+        read(tables, ["id"], filter="_table = 'db$t'", unify="by_name")
     differences = tables.differences(["id", "z"])
     assert {str(id): str(it) for id, it in differences.items()} == {
         "db$a": "column 'z' is extra, column 'id' is int32, not int64"

@@ -185,7 +185,7 @@ class HiveTables:
         if self._catalog.modern:
             message = f"Object database {catalog}.{new} does not exist. {stack}"
         elif managed:
-            message = f"{stack}objects.Database {catalog}.{new} doesn't exist."
+            message = f"{stack}Database {catalog}.{new} doesn't exist."
         raise objects.Thrown(objects.INVALID_OPERATION, f"Unable to change partition or table. {message}")
 
     def _storage(self, table: Struct) -> Struct:
