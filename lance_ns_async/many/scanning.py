@@ -373,6 +373,7 @@ async def _ahead(generators: Iterable[AsyncGenerator[T, None]], count: int) -> A
     started: deque[tuple[AsyncGenerator[T, None], asyncio.Task[T | None]]] = deque()
 
     def start(generator: AsyncGenerator[T, None]) -> tuple[AsyncGenerator[T, None], asyncio.Task[T | None]]:
+        # No task group, because its scope may not be open while a generator yields.
         return generator, asyncio.create_task(_following(generator))
 
     try:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -106,12 +107,13 @@ async def sql(
     with session.within(timeout), show_progress(progress, "open tables") as show:
         connection = await aside(lambda: _connect(memory_limit, threads))
         try:
-            statement = await aside(lambda: parse(connection, text))
+            statement = await _on(connection, lambda: parse(connection, text))
             versions = await _register(session, connection, statement, show)
-        except BaseException:  # it is raised again
-            connection.close()
-            raise
-        return SqlResult(await _run(connection, statement, parameters, max_rows), versions)
+            return SqlResult(
+                await _on(connection, lambda: _fetch(connection, statement, parameters, max_rows)), versions
+            )
+        finally:
+            _close(connection)
 
 
 def _connect(memory_limit: str | None, threads: int | None) -> DuckDBPyConnection:
@@ -140,13 +142,13 @@ async def _register(
         return in_thread_of_query(loop, context, read_sources(session, sources, how, session.workers()))
 
     for name, search in statement.searches:
-        found = await _search(session, search)
-        schema = pa.schema([(it.name, known_type(it.type)) for it in found.schema])
-        connection.register(name, found.cast(schema))
+        ranked = await _search(session, search)
+        schema = pa.schema([(it.name, known_type(it.type)) for it in ranked.schema])
+        _translated(partial(connection.register, name, ranked.cast(schema)))
     sources = await _open(session, list(statement.readings), progress)
     for reading, name in statement.readings.items():
         scan = await aside(partial(_plan, reading, sources[reading], known_type))
-        connection.register(name, Relation(sources[reading], scan, read))
+        _translated(partial(connection.register, name, Relation(sources[reading], scan, read)))
     return {source.table.id: source.version for some in sources.values() for source in some}
 
 
@@ -159,10 +161,10 @@ async def _search(session: Session, search: Searching) -> pa.Table:
         raise err.InvalidInputError(f"sql: {search.function} takes a table and what to find: {example}")
     query = {"vector": more[0]} if search.function == "nearest" else {"full_text": more[0]}
     try:
-        found = await rows.search_many(session, what, **query, **search.options)
+        ranked = await rows.search_many(session, what, **query, **search.options)
     except (TypeError, ValueError) as e:
         raise err.InvalidInputError(f"sql: {search.function}: {e}") from e
-    return found.raise_for_errors().rows
+    return ranked.raise_for_errors().rows
 
 
 async def _open(
@@ -209,23 +211,18 @@ def _plan(reading: Reading, sources: Sequence[Source], known_type: Callable[[pa.
     return Scan(with_table_column(schema, TABLE_COLUMN, _READER), TABLE_COLUMN)
 
 
-async def _run(
-    connection: DuckDBPyConnection,
-    statement: Statement,
-    parameters: Sequence[Any] | Mapping[str, Any] | None,
-    max_rows: int | None,
-) -> pa.Table:
-    """Returns the rows, and closes the connection."""
+async def _on(connection: DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """Returns the result of work on a connection, in a thread; interrupts it if the result is not needed any more."""
     ended = threading.Event()
 
-    def execute() -> pa.Table:
+    def run() -> T:
         try:
-            return _translated(lambda: _fetch(connection, statement, parameters, max_rows))
+            return _translated(work)
         finally:
             ended.set()
 
     try:
-        return await aside(execute, "queries")
+        return await aside(run, "queries")
     finally:
         # After a cancellation or the end of the operation's time, the thread goes on until it is interrupted. It may
         # not have begun with the statement yet, and it may wait for this loop.
@@ -234,9 +231,14 @@ async def _run(
             while not ended.is_set() and monotonic() < until:
                 connection.interrupt()
                 await asyncio.sleep(_INTERRUPT_INTERVAL)
-        # A connection that is busy cannot be closed; it ends with its last statement.
-        if ended.is_set():
-            connection.close()
+
+
+def _close(connection: DuckDBPyConnection) -> None:
+    """Closes a connection; one that is still busy ends with its last statement."""
+    import duckdb
+
+    with suppress(duckdb.ResourceInUseException):
+        connection.close()
 
 
 def _fetch(

@@ -36,6 +36,8 @@ SEARCHES = ("nearest", "search")
 _FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 """Table functions of DuckDB that read nothing but their arguments."""
 
+_OWN = "__lance_"  # The beginning of the names that tables get in DuckDB.
+
 _TABLES = "tables"  # The function that reads all tables of a pattern, like the pattern in quotes.
 
 _REFERENCES = frozenset(
@@ -104,9 +106,9 @@ def parse(connection: DuckDBPyConnection, text: str) -> Statement:
         statement.explain = "EXPLAIN ANALYZE" if explain[1] else "EXPLAIN"
         text = text[explain.end() :]
     try:
-        tree = json.loads(_value(connection, "SELECT json_serialize_sql(?)", _quote_patterns(text)))
-        node = _only_statement(tree, text)
-        _Names(connection, statement).rewrite(node, frozenset())
+        text = _quote_patterns(text)
+        tree = json.loads(_value(connection, "SELECT json_serialize_sql(?)", text))
+        _Names(connection, statement).rewrite(_only_statement(tree, text))
         statement.sql = _value(connection, "SELECT json_deserialize_sql(?)", json.dumps(tree))
     except RecursionError:
         raise InvalidInputError("sql: the statement is nested too deeply") from None
@@ -125,7 +127,8 @@ def _only_statement(tree: Node, text: str) -> Node:
             raise UnsupportedOperationError(
                 "Not supported: sql: only SELECT statements, which read; changes are operations of the namespace"
             )
-        where = f" at {text[int(position) : int(position) + 30]!r}" if (position := tree.get("position")) else ""
+        rest = text.encode()[int(tree.get("position") or 0) :].decode(errors="ignore")
+        where = f" at {rest[:30]!r}" if tree.get("position") else ""
         raise InvalidInputError(f"sql: {shortened(reason, 300)}{where}")
     statements: list[Node] = tree["statements"]
     if len(statements) != 1:
@@ -139,8 +142,10 @@ def _quote_patterns(text: str) -> str:
         return text
     import duckdb
 
+    # Positions are those of bytes.
+    data = text.encode()
     starts = [start for start, _ in duckdb.tokenize(text)]
-    tokens = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    tokens = [data[start:end].decode() for start, end in zip(starts, [*starts[1:], len(data)], strict=True)]
     result: list[str] = []
     index = 0
     while index < len(tokens):
@@ -189,14 +194,9 @@ class _Names:
         self._unaliased: list[tuple[Node, tuple[str, ...]]] = []
         """The tables of the catalog without an alias, with their names."""
 
-    def rewrite(self, node: Any, ctes: frozenset[str]) -> None:
-        """Checks a node and all below it, and replaces the names of tables in them.
-
-        Args:
-            node: The node, or a list or value of one.
-            ctes: The names of common table expressions that are visible, in lower case.
-        """
-        self._rewrite(node, ctes)
+    def rewrite(self, node: Node) -> None:
+        """Checks a node and all below it, and replaces the names of tables in them."""
+        self._rewrite(node, frozenset())
         _qualify(node, self._set_aliases())
 
     def _set_aliases(self) -> Mapping[tuple[str, ...], str]:
@@ -211,6 +211,7 @@ class _Names:
         return aliases
 
     def _rewrite(self, node: Any, ctes: frozenset[str]) -> None:
+        """Rewrites a node, or a list or value of one, in which the names of these table expressions are visible."""
         if isinstance(node, list):
             for item in node:
                 self._rewrite(item, ctes)
@@ -220,6 +221,8 @@ class _Names:
         for entry in (node.get("cte_map") or {}).get("map", ()):
             query = entry["value"]["query_node"]
             name = entry["key"].casefold()
+            if name.startswith(_OWN):
+                raise InvalidInputError(f"sql: {name}: names that begin with {_OWN} are reserved; use another name")
             own = {name} if query.get("type") == "RECURSIVE_CTE_NODE" else set()
             self._rewrite(entry["value"], ctes | own)
             ctes |= {name}
@@ -255,11 +258,11 @@ class _Names:
         if name in _FUNCTIONS and not function.get("schema") and not function.get("catalog"):
             return
         if name not in (*SEARCHES, _TABLES):
-            known = [*SEARCHES, _TABLES, *sorted(_FUNCTIONS)]
-            near = nearest(name, known)
+            functions = [*SEARCHES, _TABLES, *sorted(_FUNCTIONS)]
+            near = nearest(name, functions)
             suggestion = f"did you mean {near}? There are" if near else "there are"
             raise UnsupportedOperationError(
-                f"Not supported: sql: the table function {name}; {suggestion} {', '.join(known)}"
+                f"Not supported: sql: the table function {name}; {suggestion} {', '.join(functions)}"
             )
         arguments, options = self._evaluate(name, function["arguments"])
         if name == _TABLES:
@@ -267,7 +270,7 @@ class _Names:
                 raise InvalidInputError("sql: tables('sales.*') takes one pattern")
             own = self._name(Reading(_named([arguments[0]])))
         else:
-            own = f"__lance_search_{len(self._statement.searches)}"
+            own = f"{_OWN}search_{len(self._statement.searches)}"
             self._statement.searches.append((own, Searching(name, arguments, options)))
         alias = node["alias"] or name
         for key in [*node]:
@@ -295,7 +298,7 @@ class _Names:
         readings = self._statement.readings
         if reading not in readings and len(readings) >= MAX_TABLES:
             raise InvalidInputError(f"sql: more than {MAX_TABLES:,} names of tables; use patterns, such as 'sales.*'")
-        return readings.setdefault(reading, f"__lance_{len(readings)}")
+        return readings.setdefault(reading, f"{_OWN}{len(readings)}")
 
 
 def _set_name(node: Node, name: str) -> None:

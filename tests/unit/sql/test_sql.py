@@ -161,6 +161,7 @@ async def test_only_what_a_query_needs_is_read(ns: AsyncNamespace, monkeypatch: 
         ("from nearest('customers')", err.InvalidInputError, "takes a table and what to find"),
         ("from nearest('customers', [1, 2], kk => 1)", err.InvalidInputError, "kk"),
         ("from nearest('customers', 'x')", err.InvalidInputError, "nearest: could not convert"),
+        ("from nearest('customers', ['a'::int])", err.InvalidInputError, "sql: Could not convert string 'a' to INT32"),
         ("select $1", err.InvalidInputError, "parameter"),
         ("select repeat('x', 1000000000) || i from range(100) r(i)", err.InvalidInputError, "more memory than memory"),
     ],
