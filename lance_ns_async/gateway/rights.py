@@ -32,6 +32,9 @@ from lance_ns_async.spec.extensions import (
 )
 from lance_ns_async.spec.responses import QueryTableResponse
 from lance_ns_async.spec.routes import BY_OPERATION
+from lance_ns_async.sql import run as run_sql
+from lance_ns_async.sql.restrictions import Restrictions
+from lance_ns_async.sql.run import SqlResult
 from lance_ns_async.storage.threads import aside
 
 Right = Literal["read", "write", "admin"]
@@ -182,11 +185,7 @@ class GrantedNamespace:
     async def search_many(self, request: SearchTablesRequest) -> QueryTableResponse:
         """Searches the tables that the principal may use, as if there were no others."""
         self._principal.check("search_many", request)
-        session = getattr(self._namespace, "session", None)
-        if not isinstance(session, Session):
-            raise err.UnsupportedOperationError(
-                "Not supported: search_many (the namespace of this gateway is no catalog)"
-            )
+        session = self._session("search_many")
         if wrong := request.query_fields.keys() & _ARGUMENTS:
             raise err.InvalidInputError(
                 f"query_fields: {min(wrong)}: not a field of a query; pass it beside query_fields"
@@ -214,6 +213,31 @@ class GrantedNamespace:
         return QueryTableResponse(
             data=await aside(partial(encode, replace(ranked, errors=errors), is_complete=is_complete))
         )
+
+    async def sql(self, text: str, *, max_rows: int, memory_limit: int, timeout: float) -> SqlResult:
+        """Runs a SELECT over the tables that the principal may use, as if there were no others.
+
+        Long values are cut, and functions that build large values are refused: see `sql.restrictions`.
+        """
+        async with self._bulk_request() as max_in_flight:
+            return await run_sql.sql(
+                self._session("sql"),
+                text,
+                memory_limit=f"{memory_limit} B",
+                threads=1,
+                max_rows=max_rows,
+                timeout=timeout,
+                max_in_flight=max_in_flight,
+                restrictions=Restrictions(self._principal.may_see),
+            )
+
+    def _session(self, operation: str) -> Session:
+        session = getattr(self._namespace, "session", None)
+        if not isinstance(session, Session):
+            raise err.UnsupportedOperationError(
+                f"Not supported: {operation} (the namespace of this gateway is no catalog)"
+            )
+        return session
 
     def _bulk_request(self) -> AbstractAsyncContextManager[int | None]:
         """Waits for the turn of a request for many tables; yields how many calls it may have in flight."""

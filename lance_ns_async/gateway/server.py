@@ -168,7 +168,7 @@ async def serving(
             idle,
             read_only,
             Readiness(namespace),
-            Explorer(namespace, access, idle) if ui else None,
+            Explorer(namespace, access, idle, limits.memory) if ui else None,
             tracer,
             watches,
             audit_log,

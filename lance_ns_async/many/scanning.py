@@ -16,6 +16,7 @@ import lance_namespace as spec
 import lance_namespace.errors as err
 import pyarrow as pa
 
+from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.errors import raise_first, without_inner_calls
 from lance_ns_async.lifecycle import concurrent_changes
 from lance_ns_async.many.patterns import Selection, What
@@ -224,9 +225,16 @@ async def scan_many(
 
 
 async def open_sources(
-    session: Session, selection: Selection, max_in_flight: int | None, progress: ProgressCallback
+    session: Session,
+    selection: Selection,
+    max_in_flight: int | None,
+    progress: ProgressCallback,
+    include: TableFilter | None = None,
 ) -> Sources:
-    """Opens the selected tables at their latest versions, or asks the server that reads them for these."""
+    """Opens the selected tables at their latest versions, or asks the server that reads them for these.
+
+    Tables for which `include` is false do not exist for this selection.
+    """
 
     async def open_table(table: Table) -> Source:
         with session.operation():
@@ -240,7 +248,7 @@ async def open_sources(
             raise err.TableNotFoundError(f"Table not found: {id} (the server knows no version or schema of it)")
         return Source(Table(id, response.location), arrow_json.arrow_schema(response.var_schema), response.version)
 
-    work = TableWork(session, selection, max_in_flight, progress)
+    work = TableWork(session, selection, max_in_flight, progress, include)
     is_remote = session.backend.passes_on("query_table")
     tables = await (work.on_ids(ask) if is_remote else work.on_tables(open_table))
     return Sources(tables, work.errors)

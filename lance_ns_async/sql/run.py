@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ import anyio
 import lance_namespace.errors as err
 import pyarrow as pa
 
+from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.errors import one_line, raise_first, shortened
 from lance_ns_async.many import rows
 from lance_ns_async.many.patterns import Pattern, Selection
@@ -26,6 +27,7 @@ from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
+from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.statement import Reading, Searching, Statement, parse
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import TIME_TO_END, aside
@@ -33,7 +35,7 @@ from lance_ns_async.storage.threads import TIME_TO_END, aside
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 T = TypeVar("T")
 
@@ -46,6 +48,19 @@ _READER = Reader(
 _INTERRUPT_INTERVAL = 0.02  # Seconds between interrupts of a statement whose result is not needed any more
 
 _MAX_REASON = 1_000  # Maximum number of characters of a message of DuckDB
+
+_BATCH_ROWS = 100_000  # Maximum number of rows that DuckDB converts at once.
+
+_MAX_COLUMNS = 2_000  # Maximum number of columns for a remote caller.
+_MAX_TEXT = 1_000  # Maximum number of characters of a value for a remote caller.
+
+_FIXED = frozenset(
+    """
+    boolean tinyint smallint integer bigint hugeint utinyint usmallint uinteger ubigint uhugeint float double decimal
+    date time time_ns timestamp timestamp_s timestamp_ms timestamp_ns interval uuid enum
+    """.split()
+)
+"""Types of DuckDB whose values are short."""
 
 _SAFE: Mapping[str, str] = {
     # Neither files nor the network, no extensions, and no variables of Python; nothing is spilled to a disk.
@@ -102,16 +117,22 @@ async def sql(
     max_rows: int | None = None,
     timeout: float | None = None,
     progress: bool | ProgressCallback = False,
+    max_in_flight: int | None = None,
+    restrictions: Restrictions | None = None,
 ) -> SqlResult:
-    """See `AsyncNamespace.sql`."""
+    """See `AsyncNamespace.sql`; `restrictions` are those of a remote caller."""
     with session.within(timeout), show_progress(progress, "open tables") as show:
         connection = await aside(lambda: _connect(memory_limit, threads))
         try:
-            statement = await _on(connection, lambda: parse(connection, text))
-            versions = await _register(session, connection, statement, show)
-            return SqlResult(
-                await _on(connection, lambda: _fetch(connection, statement, parameters, max_rows)), versions
-            )
+            check = None
+            if restrictions is not None:
+                restrictions.check_text(text)
+                check = restrictions.check
+            statement = await _on(connection, lambda: parse(connection, text, check))
+            versions = await _register(_Catalog(session, max_in_flight, show, restrictions), connection, statement)
+            shorten = restrictions is not None
+            rows = await _on(connection, lambda: _fetch(connection, statement, parameters, max_rows, shorten=shorten))
+            return SqlResult(rows, versions)
         finally:
             _close(connection)
 
@@ -129,9 +150,7 @@ def _connect(memory_limit: str | None, threads: int | None) -> DuckDBPyConnectio
         raise err.InvalidInputError(f"sql: {_reason(e)}") from e
 
 
-async def _register(
-    session: Session, connection: DuckDBPyConnection, statement: Statement, progress: ProgressCallback
-) -> Mapping[TableId, int]:
+async def _register(catalog: _Catalog, connection: DuckDBPyConnection, statement: Statement) -> Mapping[TableId, int]:
     """Opens what the statement reads, and gives it to DuckDB; returns the versions of the tables."""
     # It loads pyarrow's datasets, which nothing else needs.
     from lance_ns_async.sql.relations import Relation, in_thread_of_query, known_type
@@ -139,64 +158,91 @@ async def _register(
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def read(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
-        return in_thread_of_query(loop, context, read_sources(session, sources, how, session.workers()))
+        return in_thread_of_query(loop, context, catalog.read(sources, how))
 
     for name, search in statement.searches:
-        ranked = await _search(session, search)
+        ranked = await catalog.search(search)
         schema = pa.schema([(it.name, known_type(it.type)) for it in ranked.schema])
         _translated(partial(connection.register, name, ranked.cast(schema)))
-    sources = await _open(session, list(statement.readings), progress)
+    sources = await catalog.open(list(statement.readings))
     for reading, name in statement.readings.items():
         scan = await aside(partial(_plan, reading, sources[reading], known_type))
         _translated(partial(connection.register, name, Relation(sources[reading], scan, read)))
     return {source.table.id: source.version for some in sources.values() for source in some}
 
 
-async def _search(session: Session, search: Searching) -> pa.Table:
-    """Returns the rows of a search, with all columns that DuckDB has."""
-    what, *more = search.arguments or [None]
-    if not isinstance(what, str) or len(more) != 1:
-        example = "[1.0, 0.5]" if search.function == "nearest" else "'words'"
-        example = f"{search.function}('ml.docs', {example}, k => 5)"
-        raise err.InvalidInputError(f"sql: {search.function} takes a table and what to find: {example}")
-    query = {"vector": more[0]} if search.function == "nearest" else {"full_text": more[0]}
-    try:
-        ranked = await rows.search_many(session, what, **query, **search.options)
-    except (TypeError, ValueError) as e:
-        raise err.InvalidInputError(f"sql: {search.function}: {e}") from e
-    return ranked.raise_for_errors().rows
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """The tables that a statement may read."""
 
+    session: Session
+    max_in_flight: int | None
+    progress: ProgressCallback
+    restrictions: Restrictions | None
 
-async def _open(
-    session: Session, readings: Sequence[Reading], progress: ProgressCallback
-) -> Mapping[Reading, Sequence[Source]]:
-    """Opens the tables, those without a version all at once."""
-    selection = Selection.read([reading.what for reading in readings if reading.version is None])
-    latest = await open_sources(session, selection, None, progress)
-    raise_first(latest.errors.values(), len(latest.tables) + len(latest.errors))
-    result: dict[Reading, Sequence[Source]] = {}
-    for reading in readings:
-        if reading.version is not None:
-            result[reading] = [await _open_version(session, reading)]
-        elif isinstance(reading.what, TableId):
-            result[reading] = [latest.tables[reading.what]]
-        else:
-            matches = Pattern.parse(reading.what).matches
-            result[reading] = [source for id, source in latest.tables.items() if matches(id)]
-    return result
+    async def search(self, search: Searching) -> pa.Table:
+        """Returns the rows of a search, with all columns that DuckDB has."""
+        what, *more = search.arguments or [None]
+        if not isinstance(what, str) or len(more) != 1:
+            example = "[1.0, 0.5]" if search.function == "nearest" else "'words'"
+            example = f"{search.function}('ml.docs', {example}, k => 5)"
+            raise err.InvalidInputError(f"sql: {search.function} takes a table and what to find: {example}")
+        self._check(Selection.read(what).ids)
+        query = {"vector": more[0]} if search.function == "nearest" else {"full_text": more[0]}
+        own: dict[str, Any] = {"include": self._include, "max_in_flight": self.max_in_flight}
+        try:
+            ranked = await rows.search_many(self.session, what, **query, **own, **search.options)
+        except (TypeError, ValueError) as e:
+            raise err.InvalidInputError(f"sql: {search.function}: {e}") from e
+        raise_first(self._known(ranked.errors).values(), len(ranked.searched) + len(ranked.errors))
+        return ranked.rows
 
+    async def open(self, readings: Sequence[Reading]) -> Mapping[Reading, Sequence[Source]]:
+        """Opens the tables, those without a version all at once."""
+        self._check(reading.what for reading in readings if isinstance(reading.what, TableId))
+        selection = Selection.read([reading.what for reading in readings if reading.version is None])
+        latest = await open_sources(self.session, selection, self.max_in_flight, self.progress, self._include)
+        raise_first(self._known(latest.errors).values(), len(latest.tables) + len(latest.errors))
+        result: dict[Reading, Sequence[Source]] = {}
+        for reading in readings:
+            if reading.version is not None:
+                result[reading] = [await self._open_version(reading)]
+            elif isinstance(reading.what, TableId):
+                result[reading] = [latest.tables[reading.what]]
+            else:
+                matches = Pattern.parse(reading.what).matches
+                result[reading] = [source for id, source in latest.tables.items() if matches(id)]
+        return result
 
-async def _open_version(session: Session, reading: Reading) -> Source:
-    version = reading.version
-    if not isinstance(reading.what, TableId) or session.backend.passes_on("query_table"):
-        raise err.UnsupportedOperationError(
-            f"Not supported: sql: {reading.what} AT (VERSION => {version!r}): a version of one table, whose data is "
-            "read here"
+    def read(self, sources: Sequence[Source], how: Scan) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+        """Yields the rows of the tables."""
+        return read_sources(self.session, sources, how, self.session.workers(self.max_in_flight))
+
+    async def _open_version(self, reading: Reading) -> Source:
+        version = reading.version
+        if not isinstance(reading.what, TableId) or self.session.backend.passes_on("query_table"):
+            raise err.UnsupportedOperationError(
+                f"Not supported: sql: {reading.what} AT (VERSION => {version!r}): a version of one table, whose data "
+                "is read here"
+            )
+        snapshot = Snapshot(tag=version) if isinstance(version, str) else Snapshot(version)
+        return await self.session.read(
+            reading.what, lambda dataset, table: Source(table, dataset.schema, dataset.version, dataset), snapshot
         )
-    snapshot = Snapshot(tag=version) if isinstance(version, str) else Snapshot(version)
-    return await session.read(
-        reading.what, lambda dataset, table: Source(table, dataset.schema, dataset.version, dataset), snapshot
-    )
+
+    @property
+    def _include(self) -> TableFilter | None:
+        return None if self.restrictions is None else self.restrictions.may_see
+
+    def _check(self, ids: Iterable[TableId]) -> None:
+        if self.restrictions is not None:
+            self.restrictions.check_tables(ids)
+
+    def _known(self, errors: Mapping[Any, err.LanceNamespaceError]) -> Mapping[Any, err.LanceNamespaceError]:
+        """Returns the errors of tables and namespaces of which the caller may know; others do not exist for it."""
+        if self.restrictions is None:
+            return errors
+        return {id: error for id, error in errors.items() if self.restrictions.may_see(id)}
 
 
 def _plan(reading: Reading, sources: Sequence[Source], known_type: Callable[[pa.DataType], pa.DataType]) -> Scan:
@@ -246,18 +292,41 @@ def _fetch(
     statement: Statement,
     parameters: Sequence[Any] | Mapping[str, Any] | None,
     max_rows: int | None,
+    *,
+    shorten: bool,
 ) -> pa.Table:
     if statement.explain:
         plan = connection.execute(f"{statement.explain} {statement.sql}", parameters).fetchall()
         return pa.table({"plan": [text for _, text in plan]})
+    relation = connection.sql(statement.sql, params=parameters)
+    if shorten:
+        relation = _shortened(relation)
     batches, count = [], 0
-    with connection.sql(statement.sql, params=parameters).to_arrow_reader() as reader:
+    with relation.to_arrow_reader(_BATCH_ROWS if max_rows is None else min(max_rows, _BATCH_ROWS)) as reader:
         for batch in reader:
             batches.append(batch)
             count += batch.num_rows
             if max_rows is not None and count >= max_rows:
                 break
         return pa.Table.from_batches(batches, reader.schema).slice(0, max_rows)
+
+
+def _shortened(relation: DuckDBPyRelation) -> DuckDBPyRelation:
+    """Returns the rows with the beginnings of long values as texts, so that they need little memory."""
+    if len(relation.columns) > _MAX_COLUMNS:
+        raise err.InvalidInputError(f"sql: the result has {len(relation.columns):,} columns; select {_MAX_COLUMNS:,}")
+    values = []
+    for number, (name, type) in enumerate(zip(relation.columns, relation.types, strict=True), 1):
+        match type.id:
+            case "blob":
+                value = f"octet_length(#{number}) || ' bytes'"
+            case kind if kind in _FIXED:
+                value = f"#{number}"
+            case _:
+                value = f"left(CAST(#{number} AS VARCHAR), {_MAX_TEXT})"
+        quoted = name.replace('"', '""')
+        values.append(f'{value} AS "{quoted}"')
+    return relation.project(", ".join(values))
 
 
 def _translated(work: Callable[[], T]) -> T:

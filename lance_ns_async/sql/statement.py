@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,12 +86,13 @@ class Statement:
     """The searches, by their names in DuckDB."""
 
 
-def parse(connection: DuckDBPyConnection, text: str) -> Statement:
+def parse(connection: DuckDBPyConnection, text: str, check: Callable[[Node], None] | None = None) -> Statement:
     """Returns the checked statement.
 
     Args:
         connection: A connection without data, which parses the text.
         text: One SELECT statement, maybe after EXPLAIN; FROM may have names of the catalog and patterns.
+        check: Raises an error if the statement is not allowed.
 
     Raises:
         InvalidInputError: The text is too long, is no valid SQL, or not exactly one statement.
@@ -108,7 +109,10 @@ def parse(connection: DuckDBPyConnection, text: str) -> Statement:
     try:
         text = _quote_patterns(text)
         tree = json.loads(_value(connection, "SELECT json_serialize_sql(?)", text))
-        _Names(connection, statement).rewrite(_only_statement(tree, text))
+        select = _only_statement(tree, text)
+        if check is not None:
+            check(select)
+        _Names(connection, statement).rewrite(select)
         statement.sql = _value(connection, "SELECT json_deserialize_sql(?)", json.dumps(tree))
     except RecursionError:
         raise InvalidInputError("sql: the statement is nested too deeply") from None
@@ -285,7 +289,7 @@ class _Names:
         """Returns the values of the arguments without and with names; they must be constants."""
         expressions = [argument["expression"] for argument in arguments]
         names = [argument["name"] for argument in arguments]
-        if any(_has_reference(expression) for expression in expressions):
+        if any(has_reference(expression) for expression in expressions):
             raise UnsupportedOperationError(f"Not supported: sql: {function} with columns or queries as arguments")
         template = json.loads(_value(self._connection, "SELECT json_serialize_sql(?)", "SELECT 1"))
         template["statements"][0]["node"]["select_list"] = expressions
@@ -327,23 +331,25 @@ def _version(clause: Node | None) -> int | str | None:
     return int(literal["text"]) if literal["kind"] == "INTEGER" else str(literal["text"])
 
 
-def _has_reference(node: Any) -> bool:
-    return any(it.get("class") in ("COLUMN_REF", "SUBQUERY", "PARAMETER") for it in _nodes(node))
+def has_reference(node: Any) -> bool:
+    """Returns whether a node has columns, queries or parameters, and is therefore no constant."""
+    return any(it.get("class") in ("COLUMN_REF", "SUBQUERY", "PARAMETER") for it in nodes_of(node))
 
 
-def _nodes(node: Any) -> Iterator[Node]:
+def nodes_of(node: Any) -> Iterator[Node]:
+    """Yields a node and all nodes below it; of a list, those of its items."""
     if isinstance(node, list):
         for item in node:
-            yield from _nodes(item)
+            yield from nodes_of(item)
     elif isinstance(node, dict):
         yield node
         for value in node.values():
-            yield from _nodes(value)
+            yield from nodes_of(value)
 
 
 def _qualify(node: Any, aliases: Mapping[tuple[str, ...], str]) -> None:
     """Replaces the path of a table before the name of a column by the alias of the table."""
-    for it in _nodes(node):
+    for it in nodes_of(node):
         if it.get("class") != "COLUMN_REF" or len(names := it["column_names"]) < 3:
             continue
         for end in range(len(names) - 1, 1, -1):

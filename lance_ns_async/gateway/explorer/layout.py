@@ -33,6 +33,7 @@ def document(page: Page, form_token: str | None) -> str:
     tools = None
     if form_token is not None:
         tools = html(
+            '<a href="/ui/sql">SQL</a>'
             '<form class="search" action="/ui/search" role="search"><input type="hidden" name="below" value="{}">'
             '<label class="hidden" for="q">Part of a name, below {}</label>'
             '<input id="q" type="search" name="q" value="{}" placeholder="{}" required maxlength="200">'

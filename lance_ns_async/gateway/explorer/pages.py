@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_READ_SECONDS = 15  # Maximum seconds of one read: a page must not wait for a part that hangs.
+READ_SECONDS = 15  # Maximum seconds of one read: a page must not wait for a part that hangs.
 _PAGE = 100  # Maximum number of names in a list.
 MAX_MATCHES = 100
 
@@ -41,7 +41,7 @@ class CatalogReader:
         method = getattr(self._namespace, operation, None)
         if method is None:
             raise UnsupportedOperationError(f"Not supported: {operation} (the catalog does not have this operation)")
-        async with asyncio.timeout(_READ_SECONDS):
+        async with asyncio.timeout(READ_SECONDS):
             return await method(BY_OPERATION[operation].request(**fields))
 
 
@@ -77,7 +77,7 @@ def show_error(error: BaseException) -> Markup:
         case LanceNamespaceError() | RequestError():
             message = str(error)
         case TimeoutError():
-            message = f"Service unavailable: no response within {_READ_SECONDS} s; reload the page to try again"
+            message = f"Service unavailable: no response within {READ_SECONDS} s; reload the page to try again"
         case _:
             message = f"Internal error: the gateway's log has the details under {log_unexpected(error, log)}"
     return html('<p class="error" role="alert">{}</p>', visible(message))

@@ -18,7 +18,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.explorer import layout, pages, table
+from lance_ns_async.gateway.explorer import layout, pages, sql, table
 from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.pages import CatalogReader
 from lance_ns_async.gateway.limits import Share
@@ -29,6 +29,7 @@ from lance_ns_async.gateway.wire import body
 from lance_ns_async.model import NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
+_SQL_MEMORY = 512 << 20  # Maximum memory of a statement, in bytes.
 _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
@@ -51,10 +52,12 @@ _HEADERS = {
 class Explorer:
     """The web pages of a gateway."""
 
-    def __init__(self, namespace: object, access: Access, idle: float) -> None:
+    def __init__(self, namespace: object, access: Access, idle: float, memory: int) -> None:
         self._namespace = namespace
         self._access = access
         self._idle = idle
+        # Half of it is for DuckDB, and half for the rows that Lance reads ahead.
+        self._sql_memory = min(_SQL_MEMORY, memory // 2)
         self._sessions = BrowserSessions()
         self._forms = FormTokens()
         self._attempts = Attempts()
@@ -77,12 +80,14 @@ class Explorer:
                 raise RequestError(405, f"The method {request.method} is not allowed")
             if is_static:
                 return _asset(request, path.removeprefix("/ui/static/"))
-            return await self._get(request, path, query, entry)
+            return await self._get(request, path, query, share, entry)
         except RequestError as e:
             page = layout.error_page(e.status, HTTPStatus(e.status).phrase, str(e))
             return _response(page, None, e.headers)
 
-    async def _get(self, request: web.BaseRequest, path: str, query: str, entry: RequestLog) -> web.Response:
+    async def _get(
+        self, request: web.BaseRequest, path: str, query: str, share: Share, entry: RequestLog
+    ) -> web.Response:
         if path == "/ui/sign-in":
             return _redirect("/ui")
         id = request.cookies.get(_cookie(request, _SESSION), "")
@@ -99,9 +104,12 @@ class Explorer:
             return self._sign_in(request, request.raw_path)
         entry.principal = principal.name
         set_client(principal.name)
-        reader = CatalogReader(GrantedNamespace(self._namespace, principal))
+        granted = GrantedNamespace(self._namespace, principal)
         try:
-            page = await self._page(reader, request, path, query)
+            if path == "/ui/sql":
+                page = await self._sql_page(granted, dict(_fields(query)).get("q", ""), share)
+            else:
+                page = await self._page(CatalogReader(granted), request, path, query)
         except LanceNamespaceError as e:
             status = http_status(e)
             page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
@@ -116,7 +124,8 @@ class Explorer:
                 return await pages.namespace_page(reader, NamespaceId(id), tokens)
             case "/ui/table":
                 # The address of the gateway as the browser knows it.
-                return await table.table_page(reader, TableId(id), f"{request.scheme}://{request.host}")
+                find = dict(fields).get("find", "").strip()
+                return await table.table_page(reader, TableId(id), f"{request.scheme}://{request.host}", find)
             case "/ui/search":
                 values = dict(fields)
                 below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
@@ -124,6 +133,12 @@ class Explorer:
                     raise InvalidInputError("q: the text to search for is empty; type a part of a name")
                 return await pages.search_page(reader, NamespaceId(below), text)
         raise RequestError(404, "There is no such page")
+
+    async def _sql_page(self, namespace: GrantedNamespace, text: str, share: Share) -> Page:
+        text = text.replace("\r\n", "\n")
+        if text.strip():
+            share.take(self._sql_memory)
+        return await sql.sql_page(namespace, text, self._sql_memory // 2)
 
     async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
         content = await body(request, _MAX_FORM, self._idle, "a form", share)

@@ -10,19 +10,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace.errors import PermissionDeniedError, TableNotFoundError
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError, TableNotFoundError
 from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 
 from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.access import TOKEN_HEADER
 from lance_ns_async.gateway.explorer import layout
-from lance_ns_async.gateway.explorer.layout import Markup, Page, html, name, visible
+from lance_ns_async.gateway.explorer.layout import Markup, Page, html, link, name, visible
 from lance_ns_async.gateway.explorer.pages import CatalogReader, outcome, run_all, show, show_error
 from lance_ns_async.masked import without_user
 from lance_ns_async.model import TableId
 from lance_ns_async.rendering import size_text
 
 _SAMPLE_ROWS = 20
+MAX_FIND = 50_000  # Maximum number of characters of the words or the vector to search by.
 _VERSIONS = 20
 _MAX_ENTRIES = 100  # Maximum number of tags and of indices.
 
@@ -50,20 +51,29 @@ _BLOB_2 = frozenset({"kind", "position", "size", "blob_id"})
 _LISTS = ("list", "large_list", "list_view", "large_list_view")
 
 
-async def table_page(reader: CatalogReader, id: TableId, address: str) -> Page:
-    """Returns the page of a table; its sections are read concurrently, and each shows its own error."""
+async def table_page(reader: CatalogReader, id: TableId, address: str, find: str = "") -> Page:
+    """Returns the page of a table; its sections are read concurrently, and each shows its own error.
+
+    Args:
+        reader: The catalog.
+        id: The table.
+        address: The address of the gateway.
+        find: The words or the vector whose nearest rows are the sample; empty for the first rows.
+    """
     work: list[Coroutine[Any, Any, Any]] = [
         outcome(reader.read("describe_table", id=list(id), vend_credentials=False)),
         show(_rows(reader, id)),
+        show(_sample(reader, id, find)),
         *(show(read(reader, id)) for read in _SECTIONS.values()),
     ]
-    description, rows, *parts = await run_all(work)
+    description, rows, sample, *parts = await run_all(work)
     if isinstance(description, TableNotFoundError | PermissionDeniedError):
         raise description
     sections = dict(zip(_SECTIONS, parts, strict=True))
     contents = {
         "Overview": _overview(id, description, rows),
-        **{title: sections.pop(title) for title in _FIRST},
+        "Columns": sections.pop("Columns"),
+        "Sample rows": html("{}{}", _search_form(id, find), sample),
         "Open this table": _snippets(id, address),
         **sections,
         "Properties": show_error(description)
@@ -129,9 +139,33 @@ async def _schema(reader: CatalogReader, id: TableId) -> Markup:
     return layout.table("Columns and their types", ("Column", "Type", "Can be null"), rows, note)
 
 
-async def _sample(reader: CatalogReader, id: TableId) -> Markup:
-    response = await reader.read("query_table", id=list(id), k=_SAMPLE_ROWS, vector={})
-    return await asyncio.to_thread(sample_table, response.data)
+async def _sample(reader: CatalogReader, id: TableId, find: str) -> Markup:
+    response = await reader.read("query_table", id=list(id), k=_SAMPLE_ROWS, **_query(find))
+    return await asyncio.to_thread(sample_table, response.data, *(["No row was found."] if find else []))
+
+
+def _query(find: str) -> Mapping[str, Any]:
+    """Returns the fields of a search: by a vector if the text is a list of numbers, else by words."""
+    if not find:
+        return {"vector": {}}
+    if not find.startswith("["):
+        return {"vector": {}, "full_text_query": {"string_query": {"query": find}}}
+    try:
+        return {"vector": {"single_vector": [float(it) for it in json.loads(find)]}}
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInputError(f"{shortened(find, 80)}: no list of numbers; an example is [0.5, 1.25]") from None
+
+
+def _search_form(id: TableId, find: str) -> Markup:
+    return html(
+        '<form class="search rows" action="/ui/table#sample-rows">{}<label class="hidden" for="find">Words, or a vector'
+        '</label><input id="find" type="search" name="find" value="{}" placeholder="Words, or a vector: [0.5, 1.25]" '
+        'maxlength="{}"><button>Find rows</button><a href="{}">Query with SQL</a></form>',
+        [html('<input type="hidden" name="id" value="{}">', part) for part in id],
+        find,
+        MAX_FIND,
+        select_link(id),
+    )
 
 
 async def _versions(reader: CatalogReader, id: TableId) -> Markup:
@@ -182,15 +216,11 @@ async def _statistics(reader: CatalogReader, id: TableId) -> Markup:
 
 _SECTIONS = {  # The sections of a table's page that are read on their own.
     "Columns": _schema,
-    "Sample rows": _sample,
     "Versions": _versions,
     "Tags": _tags,
     "Indices": _indices,
     "Statistics": _statistics,
 }
-
-
-_FIRST = ("Columns", "Sample rows")  # The sections that most users look for.
 
 
 def _coverage(index: Any) -> Markup:
@@ -245,6 +275,12 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
     }
 
 
+def select_link(id: TableId) -> str:
+    """Returns the address of the page with the first rows of a table."""
+    names = ".".join('"' + part.replace('"', '""') + '"' for part in id)
+    return link("sql", q=f"SELECT * FROM {names} LIMIT 20")  # noqa: S608 - a browser shows it, and it is checked
+
+
 def _python(value: str | Sequence[str]) -> str:
     """Returns a text or a list of texts as a Python literal without unprintable characters."""
     return visible(json.dumps(value, ensure_ascii=False))
@@ -278,12 +314,16 @@ def type_text(json_type: JsonArrowDataType, depth: int = 0) -> str:
             return json_type.type
 
 
-def sample_table(data: bytes) -> Markup:
+def sample_table(data: bytes, if_empty: str = "The table has no rows.") -> Markup:
     """Returns the rows of an Arrow IPC file as a table; takes time in proportion to the shown part only."""
     with pa.ipc.open_file(pa.BufferReader(data)) as reader:
-        rows = reader.read_all()
+        return rows_table(reader.read_all(), "Sample rows", if_empty)
+
+
+def rows_table(rows: pa.Table, caption: str, if_empty: str) -> Markup:
+    """Returns rows as a table, or a note if there are none."""
     if not rows.num_rows:
-        return layout.note("The table has no rows.")
+        return layout.note(if_empty)
     names = rows.column_names[:MAX_COLUMNS]
     head = [html('<th scope="col"><bdi>{}</bdi></th>', visible(shortened(it, _MAX_TEXT))) for it in names]
     body = [
@@ -293,9 +333,11 @@ def sample_table(data: bytes) -> Markup:
     more = rows.num_columns - len(names)
     note = layout.note(f"{more:,} more columns are not shown.") if more > 0 else None
     return html(
-        '{}<div class="scroll" tabindex="0" role="region" aria-label="Sample rows"><table class="sample">'
-        '<caption class="hidden">First rows</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
+        '{}<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="sample">'
+        '<caption class="hidden">{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
         note,
+        caption,
+        caption,
         head,
         body,
     )

@@ -56,5 +56,12 @@ async function toggle(item, link, button) {
   }
 }
 
+// Runs the statement on Ctrl+Enter and on Command+Enter.
+for (const text of document.querySelectorAll("form.sql textarea")) {
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) text.form.requestSubmit();
+  });
+}
+
 addCopyButtons();
 if (!location.pathname.startsWith("/ui/search")) document.querySelectorAll("ul.names").forEach(addToggles);
