@@ -36,7 +36,7 @@ _FUNCTIONS = frozenset(
     abs acos asin atan atan2 cbrt ceil ceiling cos cot degrees even exp fdiv floor fmod gcd greatest isfinite
     isinf isnan lcm least ln log log10 log2 mod pi pow power radians random round sign sin sqrt tan trunc
     add constant_or_null nullif subtract xor
-    ascii bit_count bit_length contains ends_with instr lcase left length len like_escape not_like_escape lower ltrim md5
+    ascii bit_count bit_length contains ends_with instr lcase left length len like_escape lower ltrim md5
     nfc_normalize octet_length ord position prefix regexp_extract regexp_full_match regexp_matches reverse right rtrim
     sha256 split_part starts_with strip_accents strlen strpos substr substring suffix trim ucase unicode upper
     century date_add date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname dayofmonth
