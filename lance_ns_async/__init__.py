@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lance_ns_async.engine.results import BulkResult
     from lance_ns_async.errors import http_status
     from lance_ns_async.many.changes import Change, ChangeKind
+    from lance_ns_async.many.engines import OpenedTables
     from lance_ns_async.many.row_results import RankedRows, RowCounts
     from lance_ns_async.many.scanning import RowReader, RowStream
     from lance_ns_async.model import NamespaceId, Partition, Table, TableId
@@ -56,6 +57,7 @@ __all__ = [
     "Listed",
     "Namespace",
     "NamespaceId",
+    "OpenedTables",
     "Partition",
     "PartitionSpec",
     "PartitionedDataset",
@@ -89,6 +91,7 @@ _HOMES = {
     "Listed": "engine.list",
     "Namespace": "sync",
     "NamespaceId": "model",
+    "OpenedTables": "many.engines",
     "Partition": "model",
     "PartitionSpec": "spec.partitions",
     "PartitionedDataset": "operations.partitions",

@@ -22,6 +22,7 @@ from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
+from lance_ns_async.many.engines import OpenedTables
 from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.many.scanning import RowStream
@@ -852,7 +853,7 @@ class AsyncNamespace:
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
-    ) -> BulkResult[LanceDataset]:
+    ) -> OpenedTables:
         """Opens many tables concurrently, each once.
 
         Args:
@@ -863,7 +864,7 @@ class AsyncNamespace:
 
         Returns:
             The datasets, and errors as in `describe_tables`. A table that matches a pattern and has no data yet is left
-                out.
+                out. Its methods `polars` and `duckdb` give all rows to these engines.
 
         Raises:
             InvalidInputError: See `describe_tables`.

@@ -19,6 +19,7 @@ from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.changes import Change
+from lance_ns_async.many.engines import OpenedTables
 from lance_ns_async.many.patterns import What, in_memory
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.many.scanning import RowReader
@@ -367,7 +368,7 @@ class Namespace(Facade, spec.LanceNamespace):
         max_in_flight: int | None = None,
         timeout: float | None = None,
         progress: bool | ProgressCallback = False,
-    ) -> BulkResult[LanceDataset]:
+    ) -> OpenedTables:
         """Opens many tables concurrently, each once."""
         return self._call(
             opening.open_many, in_memory(what), max_in_flight=max_in_flight, timeout=timeout, progress=progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError
 
@@ -59,7 +59,7 @@ class BulkResult(Tabular, Generic[T]):
             raise outcome from None  # Its message has what the causes say.
         return outcome
 
-    def raise_for_errors(self) -> BulkResult[T]:
+    def raise_for_errors(self) -> Self:
         """Returns itself if there are no errors.
 
         Raises:
@@ -82,7 +82,7 @@ class BulkResult(Tabular, Generic[T]):
     def line(self) -> str:
         """Returns the numbers of tables and errors."""
         count = len(self.errors) + len(self.unlisted)
-        return f"BulkResult({counted(len(self.tables), 'tables')}, {counted(count, 'errors')})"
+        return f"{type(self).__name__}({counted(len(self.tables), 'tables')}, {counted(count, 'errors')})"
 
     def table_rows(self) -> Sequence[Row]:
         """Returns a row for each id: the location and the version of a table, or the error."""

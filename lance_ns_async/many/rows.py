@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lance_ns_async.engine.list import TableFilter
 from lance_ns_async.many import row_results
-from lance_ns_async.many.opening import open_each, without_absent
+from lance_ns_async.many.each import open_each, without_absent
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.many.ranking import ROW_ID, Ranking, fuse
 from lance_ns_async.many.row_results import RankedRows, RowCounts

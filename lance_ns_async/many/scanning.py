@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -277,6 +278,11 @@ class Scan:
         selected = rows.filter(self.filter).select(self.schema.names).combine_chunks().to_batches()
         return selected[0] if selected else pa.RecordBatch.from_pylist([], self.schema)
 
+    def columns_of(self, source: Source) -> Sequence[str]:
+        """Returns the names of the columns to read of a table."""
+        names = dict.fromkeys([*self.schema.names, *self.filter_columns.names])
+        return [name for name in names if name != self.table_column and name in source.schema.names]
+
     def can_push(self, source: Source) -> bool:
         """Returns whether the filter has the same meaning for the table itself."""
         is_of_tables = self.table_column is None or self.table_column not in self.filter_columns.names
@@ -290,66 +296,84 @@ async def read_sources(
 
     Memory is bounded: for up to 16 tables, one group of batches of each and what Lance reads ahead.
     """
-    names = [name for name in how.schema.names if name != how.table_column]
-    names += [name for name in how.filter_columns.names if name not in names and name != how.table_column]
 
     def read(source: Source) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
-        columns = [name for name in names if name in source.schema.names]
-        return (_read_here if source.dataset is not None else _read_remote)(session, source, columns, how)
+        return (_read_here if source.dataset is not None else _read_remote)(session, source, how)
 
     async with aclosing(_ahead(map(read, sources), min(workers, THREADS))) as groups:
         async for group in groups:
             yield group
 
 
-async def _read_here(
-    session: Session, source: Source, columns: Sequence[str], how: Scan
-) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
-    scanned: Iterator[pa.RecordBatch] | None = None
-    is_filtered = False
+def read_opened(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of tables whose datasets are open, as `read_sources` does, in the thread of their reader."""
+    waiting = (_Rows(source, how) for source in sources)
+    with ThreadPoolExecutor(THREADS, "lance-ns-rows") as pool:
+        started = deque((rows, pool.submit(rows.next_group)) for rows in islice(waiting, THREADS))
+        try:
+            while started:
+                rows, future = started.popleft()
+                group, there_is_more = future.result()
+                if there_is_more:
+                    started.appendleft((rows, pool.submit(rows.next_group)))
+                else:
+                    started.extend((it, pool.submit(it.next_group)) for it in islice(waiting, 1))
+                yield from group
+        finally:
+            for _, future in started:
+                future.cancel()
 
-    def start() -> Iterator[pa.RecordBatch]:
-        nonlocal is_filtered
-        read = partial(scan, source.dataset, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
-        if how.filter is not None and how.can_push(source):
-            try:
-                filtered = read([name for name in columns if name in how.schema.names], None, filter=how.filter)
-            except (ValueError, NotImplementedError, pa.ArrowException):
-                # Lance cannot apply some filters, and none to a table with a column of some types.
-                pass
-            else:
-                is_filtered = True
-                return filtered
-        return read(columns, how.condition)
 
-    def step() -> tuple[Sequence[pa.RecordBatch], bool]:
+class _Rows:
+    """The rows of a table whose dataset is open."""
+
+    def __init__(self, source: Source, how: Scan) -> None:
+        self._source = source
+        self._how = how
+        self._scanned: Iterator[pa.RecordBatch] | None = None
+        self._is_filtered = False
+
+    def next_group(self) -> tuple[Sequence[pa.RecordBatch], bool]:
         """Returns a group of batches, and whether there are more."""
-        nonlocal scanned
-        if scanned is None:
-            scanned = start()
+        if self._scanned is None:
+            self._scanned = self._start()
         work, group, size = under_way(), [], 0
-        for batch in scanned:
+        for batch in self._scanned:
             work.check()
-            if (rows := how.conform(source, batch, is_filtered=is_filtered)).num_rows:
+            if (rows := self._how.conform(self._source, batch, is_filtered=self._is_filtered)).num_rows:
                 group.append(rows)
                 size += rows.nbytes
             if size >= _GROUP_BYTES:
                 return group, True
         return group, False
 
-    there_is_more = True
+    def _start(self) -> Iterator[pa.RecordBatch]:
+        how, columns = self._how, self._how.columns_of(self._source)
+        read = partial(scan, self._source.dataset, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
+        if how.filter is not None and how.can_push(self._source):
+            try:
+                filtered = read([name for name in columns if name in how.schema.names], None, filter=how.filter)
+            except (ValueError, NotImplementedError, pa.ArrowException):
+                # Lance cannot apply some filters, and none to a table with a column of some types.
+                pass
+            else:
+                self._is_filtered = True
+                return filtered
+        return read(columns, how.condition)
+
+
+async def _read_here(session: Session, source: Source, how: Scan) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+    rows, there_is_more = _Rows(source, how), True
     while there_is_more:
         with session.operation():
             async with concurrent_changes.explain_conflict(session.backend, source.table):
-                group, there_is_more = await in_thread(source.table, step)
+                group, there_is_more = await in_thread(source.table, rows.next_group)
         if group:
             yield group
 
 
-async def _read_remote(
-    session: Session, source: Source, columns: Sequence[str], how: Scan
-) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
-    condition = how.condition
+async def _read_remote(session: Session, source: Source, how: Scan) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
+    condition, columns = how.condition, how.columns_of(source)
     types = None if condition is None else condition.types
     is_passed_on = condition is not None and (types is None or has_columns(source.schema, types))
     if condition is not None and types is not None and not is_passed_on:

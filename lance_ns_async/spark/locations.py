@@ -21,8 +21,11 @@ from lance_ns_async.spark.session import check_partitions, check_session
 from lance_ns_async.tabular import Subject
 
 if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
 
+    from lance_ns_async.many.engines import OpenedTables
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.many.schemas import Difference, Unify
     from lance_ns_async.spark.serve import CatalogService, Resolver
@@ -189,6 +192,52 @@ class Locations(Mapping[TableId, Location]):
         if not self:
             raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {self.report.line()}")
         return build_dataframe(self.values(), spark, columns, partitions, table_column, filter=filter, unify=unify)
+
+    def polars(
+        self, *, columns: Collection[str] | None = None, unify: Unify = "strict", table_column: str | None = "_table"
+    ) -> pl.LazyFrame:
+        """Returns the rows of all tables, at their pinned versions, as one lazy frame of Polars, without Spark.
+
+        The frame keeps the storage options of these locations: build a new one before they expire.
+
+        Args:
+            columns: See `OpenedTables.polars`, like the following.
+            unify: Whether the columns must be the same.
+            table_column: The name of the column with the table id.
+
+        Raises:
+            LanceNamespaceError: See `OpenedTables.polars`. A table could not be opened.
+
+        Cost:
+            No catalog call. One open of the dataset for each table.
+        """
+        return self._opened().polars(columns=columns, unify=unify, table_column=table_column)
+
+    def duckdb(
+        self, connection: DuckDBPyConnection, name: str, *, unify: Unify = "strict", table_column: str | None = "_table"
+    ) -> None:
+        """Registers the rows of all tables, at their pinned versions, as a view of DuckDB, without Spark.
+
+        The view keeps the storage options of these locations: register it again before they expire.
+
+        Args:
+            connection: See `OpenedTables.duckdb`, like the following.
+            name: The name of the view.
+            unify: Whether the columns must be the same.
+            table_column: The name of the column with the table id.
+
+        Raises:
+            LanceNamespaceError: See `OpenedTables.duckdb`. A table could not be opened.
+
+        Cost:
+            No catalog call. One open of the dataset for each table.
+        """
+        self._opened().duckdb(connection, name, unify=unify, table_column=table_column)
+
+    def _opened(self) -> OpenedTables:
+        from lance_ns_async.spark.resolve.prefetch import open_datasets
+
+        return open_datasets([location.table() for location in self.values()])
 
     def search(
         self,

@@ -153,7 +153,7 @@ def _connect(memory_limit: str | None, threads: int | None) -> DuckDBPyConnectio
 async def _register(catalog: _Catalog, connection: DuckDBPyConnection, statement: Statement) -> Mapping[TableId, int]:
     """Opens what the statement reads, and gives it to DuckDB; returns the versions of the tables."""
     # It loads pyarrow's datasets, which nothing else needs.
-    from lance_ns_async.sql.relations import Relation, in_thread_of_query, known_type
+    from lance_ns_async.many.relations import Relation, in_thread_of_query, with_known_types
 
     loop, context = asyncio.get_running_loop(), copy_context()
 
@@ -162,11 +162,10 @@ async def _register(catalog: _Catalog, connection: DuckDBPyConnection, statement
 
     for name, search in statement.searches:
         ranked = await catalog.search(search)
-        schema = pa.schema([(it.name, known_type(it.type)) for it in ranked.schema])
-        _translated(partial(connection.register, name, ranked.cast(schema)))
+        _translated(partial(connection.register, name, ranked.cast(with_known_types(ranked.schema))))
     sources = await catalog.open(list(statement.readings))
     for reading, name in statement.readings.items():
-        scan = await aside(partial(_plan, reading, sources[reading], known_type))
+        scan = await aside(partial(_plan, reading, sources[reading], with_known_types))
         _translated(partial(connection.register, name, Relation(sources[reading], scan, read)))
     return {source.table.id: source.version for some in sources.values() for source in some}
 
@@ -245,16 +244,15 @@ class _Catalog:
         return {id: error for id, error in errors.items() if self.restrictions.may_see(id)}
 
 
-def _plan(reading: Reading, sources: Sequence[Source], known_type: Callable[[pa.DataType], pa.DataType]) -> Scan:
+def _plan(reading: Reading, sources: Sequence[Source], known: Callable[[pa.Schema], pa.Schema]) -> Scan:
     """Returns the columns of a table or of all tables of a pattern, for DuckDB."""
     if not sources:
         raise err.TableNotFoundError(f"Table not found: sql: no table matches {reading.what!r}")
     schemas = [(source.table.id, source.schema) for source in sources]
     schema, _ = common(schemas, None, _READER, unify="by_name")
-    schema = pa.schema([(it.name, known_type(it.type)) for it in schema])
     if not reading.is_pattern:
-        return Scan(schema, None)
-    return Scan(with_table_column(schema, TABLE_COLUMN, _READER), TABLE_COLUMN)
+        return Scan(known(schema), None)
+    return Scan(known(with_table_column(schema, TABLE_COLUMN, _READER)), TABLE_COLUMN)
 
 
 async def _on(connection: DuckDBPyConnection, work: Callable[[], T]) -> T:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import lance_namespace.errors as err
 from lance_namespace import DescribeTableVersionRequest
@@ -16,7 +17,9 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.describe import Advance
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import NotALanceTableError, error_about
-from lance_ns_async.many.opening import open_each
+from lance_ns_async.facade.background_loop import BackgroundLoop
+from lance_ns_async.many.each import open_each
+from lance_ns_async.many.engines import OpenedTables
 from lance_ns_async.many.patterns import Selection, matcher
 from lance_ns_async.many.search import SearchResult, search
 from lance_ns_async.model import NamespaceId, Table, TableId
@@ -27,6 +30,9 @@ from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.opening import Opener
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tabular import Subject
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,3 +271,22 @@ async def open_tables(
 
     by_id = {table.id: table for table in tables}
     return await open_each(by_id, open_one, max_in_flight=max_in_flight, progress=progress)
+
+
+def open_datasets(tables: Collection[Table]) -> OpenedTables:
+    """Opens each dataset, at its version if it has one; blocks."""
+
+    async def open_all() -> BulkResult[LanceDataset]:
+        async def open_one(table: Table) -> LanceDataset:
+            plain = replace(table, storage_options=without_expiry(table.storage_options))
+            return await in_thread(table, lambda: opener.open(plain, Snapshot(version=table.version)))
+
+        return await open_each({it.id: it for it in tables}, open_one, max_in_flight=THREADS, progress=None)
+
+    loop, opener = BackgroundLoop.lease(), Opener()
+    try:
+        result = loop.run(open_all())
+    finally:
+        loop.release()
+        opener.close()
+    return OpenedTables(result.tables, result.errors)

@@ -85,6 +85,11 @@ def _matching(
     return [sources[int(fragment.path)] for fragment in fragments]
 
 
+def with_known_types(schema: pa.Schema) -> pa.Schema:
+    """Returns the columns with the types as which DuckDB reads them."""
+    return pa.schema([(it.name, known_type(it.type)) for it in schema])
+
+
 def known_type(type: pa.DataType) -> pa.DataType:
     """Returns the type as which DuckDB reads an Arrow type: those that it has not become wider or texts."""
     match type:
