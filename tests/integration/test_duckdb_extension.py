@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,9 +31,9 @@ def lake(tmp_path: Path) -> Iterator[Namespace]:
 
 @pytest.fixture
 def ask(lake: Namespace, tmp_path: Path) -> Iterator[Ask]:
-    (package,) = (find_spec("duckdb_extension_lance") or pytest.fail("run nox")).submodule_search_locations or ()
+    folder = Path(str(files("duckdb_extension_lance")))
     with served("dir", {"root": str(tmp_path)}) as gateway, duckdb.connect() as db:
-        db.load_extension(str(next(Path(package).rglob("lance.duckdb_extension"))))
+        db.load_extension(str(next(folder.rglob("lance.duckdb_extension"))))
         attach = f"ATTACH '{{}}' AS {{}} (TYPE LANCE, ENDPOINT '{gateway.url}', BEARER_TOKEN '{{}}')"
         with pytest.raises(duckdb.IOException, match="the gateway's token is wrong"):
             db.execute(attach.format("shops", "shops", "wrong"))

@@ -112,7 +112,7 @@ class Greeting(Script):
 
 async def test_what_came_before_the_first_request_is_no_answer_and_an_ended_connection_carries_no_change() -> None:
     """The end of the connection is still in the kernel; the outcome of a change there would be in doubt."""
-    async with Greeting() as server, plain(server.url, policy=ONCE) as client:
+    async with Greeting() as greeting, plain(greeting.url, policy=ONCE) as client:
         await catch(ServiceUnavailableError, client.ask(), "connection was lost")
     async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as client:
         await client.ask()
