@@ -304,7 +304,7 @@ for _name in ("dir", *DEMO_NAMESPACES, "rest"):
 def integration(session: nox.Session) -> None:
     """Runs the tests of real servers, which they download and start; a server that cannot start is a failure."""
     install(session, "-e", ".[cli,glue]", *read_groups("test", "demo", "browser"))
-    run_pytest(session, "-m", "integration", *paths(*INTEGRATION))
+    run_pytest(session, "-m", "integration", "--ignore-glob=*/test_duckdb_extension.py", *paths(*INTEGRATION))
 
 
 @session()
@@ -327,6 +327,14 @@ def connector(session: nox.Session) -> None:
     """Runs the tests of the JVM connector, as each night. Its newest version is for Spark 3.5, and has 240 MB."""
     install(session, "-e", ".[cli,connector]", *read_groups("test", "servers", "connector"))
     run_pytest(session, "tests/connector", processes=0)
+
+
+@session(name="duckdb-extension")
+def duckdb_extension(session: nox.Session) -> None:
+    """Runs the test of DuckDB's extension `lance`, as each night; it needs an older DuckDB than the extra sql."""
+    others = [it for it in read_groups("test", "servers") if not it.startswith("duckdb")]
+    install(session, "-e", ".[cli,glue]", *others, *read_groups("duckdb-extension"))
+    run_pytest(session, "tests/integration/test_duckdb_extension.py", processes=0)
 
 
 @session()

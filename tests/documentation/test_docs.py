@@ -78,30 +78,18 @@ def test_code_fits_beside_the_side_bars(page: Page) -> None:
     assert [(page.name, number, line) for number, line in written if len(line) > CODE_COLUMNS] == []
 
 
-def test_what_is_run_apart_is_run_there() -> None:
+def test_what_is_run_apart_and_every_named_test_exists() -> None:
     blocks = {(page.name, block.apart) for page in pages() for block in page.blocks() if block.apart is not None}
     assert blocks == {(page.name, page.package) for page in pages_elsewhere.ALL}
-
-
-def test_every_named_test_exists() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *PAGES.rglob("*.md"))]
     named = {name for text in texts for name in re.findall(r"`(tests/[\w/.]+)`", text)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_every_catalog_has_a_page() -> None:
+def test_every_catalog_command_and_class_path_is_documented() -> None:
     assert {page.name for page in pages() if page.name.startswith("catalogs/")} == {p.name for p in CATALOGS.values()}
-
-
-def test_every_catalog_is_on_the_first_page() -> None:
     assert Page(catalogs.PAGE).text == catalogs.written(), "run: python -m tests.documentation"
-
-
-def test_every_command_is_in_the_reference() -> None:
     assert (PAGES / SHELL).read_text(encoding="utf-8") == write_shell(), "run: python -m tests.documentation"
-
-
-def test_every_class_path_is_documented() -> None:
     named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
     assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
 

@@ -74,14 +74,11 @@ async def test_the_code_prints_what_the_page_shows(tmp_path: Path) -> None:
         (await named["adb"].namespace_client()).close()
 
 
-def test_errors_are_as_documented() -> None:
+def test_errors_and_capabilities_are_as_documented() -> None:
     target = Target(Catalog("dir", {}), None, ["sales"])
     assert {what: (error.strip("`"), words.strip("`")) for what, error, words in LANCEDB.table("request")} == {
         what: (error.__name__, words.format(g=target).removesuffix(" (")) for what, (_, error, words) in CALLS.items()
     }
-
-
-def test_capabilities_are_as_documented() -> None:
     for impl, (_, _, renames, cascades) in zip(BACKENDS, LANCEDB.table("catalog"), strict=True):
         assert (renames, cascades) == tuple("yes" if impl in able else "no" for able in (RENAMING, CASCADING))
 

@@ -266,24 +266,15 @@ async def _page_requests(
 
 @PAGING
 @WAYS
-@pytest.mark.parametrize("tokens", [["a"], ["a", "b"], ["a", "b", "c"]], ids="".join)
-async def test_a_repeated_token_is_an_error_after_one_round(impl: str, ask: Ask, tokens: list[str]) -> None:
-    catalog = open_catalog(impl)
-    fault = _pages(catalog, (([f"t{i}"], token) for i, token in enumerate(cycle(tokens))))
+@pytest.mark.parametrize("repeated", [["a"], ["a", "b"], ["a", "b", "c"], ["t0"], ["t0", "t1"]], ids="".join)
+async def test_a_repeated_token_or_page_is_an_error(impl: str, ask: Ask, repeated: list[str]) -> None:
+    """A token is an error after one round, a page after 100 that came before with other tokens."""
+    catalog, is_page = open_catalog(impl), repeated[0] == "t0"
+    fault = _pages(catalog, (([it], f"{i}") if is_page else ([f"t{i}"], it) for i, it in enumerate(cycle(repeated))))
     result, pages = await _page_requests(catalog, fault, ask)
-    assert isinstance(result, InternalError) and "page token 'a' came twice" in str(result)
-    assert pages == len(tokens) + 1
-
-
-@PAGING
-@WAYS
-@pytest.mark.parametrize("names", [[["t0"]], [["t0"], ["t1"]]], ids=["one page", "two pages"])
-async def test_pages_that_repeat_with_other_tokens_are_an_error(impl: str, ask: Ask, names: list[list[str]]) -> None:
-    catalog = open_catalog(impl)
-    fault = _pages(catalog, ((page, f"{i}") for i, page in enumerate(cycle(names))))
-    result, pages = await _page_requests(catalog, fault, ask)
-    assert isinstance(result, InternalError) and "100 pages in a row came before, with other page tokens" in str(result)
-    assert pages == len(names) + 101
+    text = "100 pages in a row came before, with other page tokens" if is_page else "page token 'a' came twice"
+    assert isinstance(result, InternalError) and text in str(result)
+    assert pages == len(repeated) + (101 if is_page else 1)
 
 
 @PAGING

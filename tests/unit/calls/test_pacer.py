@@ -149,22 +149,18 @@ def test_few_calls_are_sent_in_vain_to_a_catalog_with_a_rate_limit() -> None:
     assert bucket.refused <= 65
 
 
-async def test_bulk_describe_loses_nothing_to_a_rate_limit() -> None:
+@pytest.mark.parametrize("is_bulk", [True, False])
+async def test_describes_lose_nothing_to_a_rate_limit(is_bulk: bool) -> None:
     with FakePolaris() as server:
-        names = server.add_lance_tables("lake", ["s"], 400)
+        names = server.add_lance_tables("lake", ["s"], 400 if is_bulk else 200)
         async with AsyncNamespace.connect("polaris", server.properties) as namespace:
-            server.limit_rate(200, burst=40, match="generic-tables/")
-            described = await namespace.describe_tables([("lake", "s", name) for name in names])
-        assert not described.errors and len(described.tables) == len(names)
-
-
-async def test_concurrent_describes_lose_nothing_to_a_rate_limit() -> None:
-    with FakePolaris() as server:
-        names = server.add_lance_tables("lake", ["s"], 200)
-        async with AsyncNamespace.connect("polaris", server.properties) as namespace:
-            server.limit_rate(200, burst=20, match="generic-tables/")
-            requests = [namespace.describe_table({"id": ["lake", "s", name]}) for name in names]
-            assert all(response.location for response in await asyncio.gather(*requests))
+            server.limit_rate(200, burst=40 if is_bulk else 20, match="generic-tables/")
+            if is_bulk:
+                described = await namespace.describe_tables([("lake", "s", name) for name in names])
+                assert not described.errors and len(described.tables) == len(names)
+            else:
+                requests = [namespace.describe_table({"id": ["lake", "s", name]}) for name in names]
+                assert all(response.location for response in await asyncio.gather(*requests))
 
 
 async def test_a_catalog_that_only_throttles_ends_with_its_error() -> None:

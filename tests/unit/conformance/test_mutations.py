@@ -33,30 +33,17 @@ def mutant(operation: str, replacement: Callable[[Method], Method]) -> type[Toy]
     return type("Mutant", (Toy,), {operation: replacement(getattr(Toy, operation))})
 
 
-def answering(error: type[Exception], instead: type[Exception]) -> Callable[[Method], Method]:
-    """Returns a fault: one error in place of another."""
+def answering(error: type[Exception], instead: Any) -> Callable[[Method], Method]:
+    """Returns a fault: another error, or a response as after success, in place of an error."""
 
     def replace(method: Method) -> Method:
         def call(self: Toy, request: Any) -> Any:
             try:
                 return method(self, request)
             except error as e:
-                raise instead(str(e)) from e
-
-        return call
-
-    return replace
-
-
-def ignoring(error: type[Exception], response: Any) -> Callable[[Method], Method]:
-    """Returns a fault: success in place of an error."""
-
-    def replace(method: Method) -> Method:
-        def call(self: Toy, request: Any) -> Any:
-            try:
-                return method(self, request)
-            except error:
-                return response
+                if isinstance(instead, type):
+                    raise instead(str(e)) from e
+                return instead
 
         return call
 
@@ -155,8 +142,8 @@ def any_mode(method: Method) -> Method:
     return call
 
 
-LISTS_NONE = ignoring(err.NamespaceNotFoundError, ListNamespacesResponse(namespaces=[]))
-SUCCEEDS = ignoring(err.NamespaceNotFoundError, DropNamespaceResponse())
+LISTS_NONE = answering(err.NamespaceNotFoundError, ListNamespacesResponse(namespaces=[]))
+SUCCEEDS = answering(err.NamespaceNotFoundError, DropNamespaceResponse())
 NOT_MISSING = answering(err.TableNotFoundError, err.InternalError)
 NO_PARENT = answering(err.NamespaceNotFoundError, err.InvalidInputError)
 

@@ -110,13 +110,10 @@ class Greeting(Script):
         await super().talk(reader, writer)
 
 
-async def test_what_is_said_before_the_first_request_is_no_answer() -> None:
-    async with Greeting() as server, plain(server.url, policy=ONCE) as client:
-        await catch(ServiceUnavailableError, client.ask(), "connection was lost")
-
-
-async def test_a_connection_that_ended_unnoticed_carries_no_change() -> None:
+async def test_what_came_before_the_first_request_is_no_answer_and_an_ended_connection_carries_no_change() -> None:
     """The end of the connection is still in the kernel; the outcome of a change there would be in doubt."""
+    async with Greeting() as greeting, plain(greeting.url, policy=ONCE) as client:
+        await catch(ServiceUnavailableError, client.ask(), "connection was lost")
     async with Script(http(200, b'{"a":1}', then="close")) as server, plain(server.url, policy=ONCE) as client:
         await client.ask()
         assert await client.ask("POST", body={}) == {} and server.connections == 2
