@@ -14,9 +14,6 @@ import pyarrow as pa
 from benchmarks.support.progress import progress
 from lance_ns_async import Namespace
 
-LAKE, WARM = "lake", "warm"
-"""The namespace of the tables, and one with a single table, which loads all modules before a measurement."""
-
 VALUES = 1_000
 """The columns of whole numbers, apart from `id`, have this many different values."""
 
@@ -27,10 +24,11 @@ class Job:
 
     properties: Mapping[str, str]
     """Those of the directory catalog."""
-    namespace: str = LAKE
     columns: list[str] | None = None
-    """The columns with `x0`, which is added up; None for all columns."""
+    """The columns, with `x0`, which is added up; None for all columns."""
     where: str | None = None
+    namespace: str = "lake"
+    """`lake`, or `warm` with a single table, which loads all modules before a measurement."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -39,31 +37,25 @@ class Job:
         return {name.removeprefix(prefix): it for name, it in self.properties.items() if name.startswith(prefix)}
 
 
-def rows_of(number: int, rows: int, columns: int) -> pa.Table:
-    """Returns the rows of a table: sorted ids, a text, and as many whole numbers as floating-point numbers."""
-    random = np.random.default_rng(number)
-    more = columns - 2
-    values: dict[str, Any] = {"id": np.arange(rows), "text": [f"the text of row {row}" for row in range(rows)]}
-    values |= {f"n{column}": random.integers(0, VALUES, rows) for column in range(more // 2)}
-    values |= {f"x{column}": random.random(rows) for column in range(more - more // 2)}
-    return pa.table(values)
-
-
-def fill(job: Job, tables: int, rows: int, columns: int) -> None:
-    """Writes the tables with pylance, and registers all at once; only those of the lake count."""
-    root = job.properties["root"]
-    names = [(WARM, "t0"), *((LAKE, f"t{number:05}") for number in range(tables))]
+def fill(job: Job, tables: int, rows: int, columns: int, *, indexed: bool = False) -> None:
+    """Writes the tables with pylance, and registers all at once; an index is on `id`."""
+    ids = [("warm", "t"), *(("lake", f"t{number:05}") for number in range(tables))]
 
     def write(number: int) -> None:
-        table = rows_of(number, rows, columns)
-        lance.write_dataset(table, f"{root}/data/{'_'.join(names[number])}.lance", storage_options=job.options)
+        random = np.random.default_rng(number)
+        values: dict[str, Any] = {"id": np.arange(rows), "text": [f"the text of row {row}" for row in range(rows)]}
+        for column in range((columns - 2) // 2):
+            values |= {f"n{column}": random.integers(0, VALUES, rows), f"x{column}": random.random(rows)}
+        location = f"{job.properties['root']}/data/{'_'.join(ids[number])}.lance"
+        dataset = lance.write_dataset(pa.table(values), location, storage_options=job.options)
+        if indexed:
+            dataset.create_scalar_index("id", "BTREE")
 
     with ThreadPoolExecutor(8) as threads:
-        for done, _ in enumerate(threads.map(write, range(len(names)))):
+        for done, _ in enumerate(threads.map(write, range(len(ids)))):
             progress(f"write {done}/{tables} tables")
-    with Namespace.connect("dir", job.properties) as ns:
-        ns.create_namespace({"id": [LAKE]})
-        ns.create_namespace({"id": [WARM]})
-        requests = [{"id": [*id], "location": f"data/{'_'.join(id)}.lance"} for id in names]
-        ns.register_tables(requests).raise_for_errors()
     progress("")
+    with Namespace.connect("dir", job.properties) as ns:
+        ns.create_namespace({"id": ["lake"]})
+        ns.create_namespace({"id": ["warm"]})
+        ns.register_tables([{"id": id, "location": f"data/{'_'.join(id)}.lance"} for id in ids]).raise_for_errors()
