@@ -14,13 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import isclose
 from statistics import median
+from typing import NamedTuple
 
 from benchmarks.engines.lake import VALUES, Job, fill
-from benchmarks.engines.pushdown import report
-from benchmarks.engines.ways import STREAM, WAYS
+from benchmarks.engines.ways import STREAM, WAYS, Found
 from benchmarks.support.memory import Peak
 from benchmarks.support.progress import progress
 from benchmarks.support.report import table
@@ -32,14 +32,13 @@ another table. Files are in the cache of the operating system. An aggregate has 
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """The result of a way in a process of its own: seconds, those to the first rows, memory in bytes, and the rows."""
 
     seconds: float
     first: float
     memory: int
-    count: int
+    rows: int
     total: float
 
 
@@ -47,18 +46,11 @@ def measure(task: str, way: str, root: str) -> Run:
     """Reads all tables in this process."""
     read, job = WAYS[task][way], Job({"root": root}, ["n0", "x0"], None if task == STREAM else f"n0 < {VALUES // 2}")
     list(read(replace(job, namespace="warm")))
-    memory, began = Peak(), time.perf_counter()
-    first, count, total = 0.0, 0, 0.0
-    for number, some in read(job):
+    memory, began, first, found = Peak(), time.perf_counter(), 0.0, list[Found]()
+    for some in read(job):
         first = first or time.perf_counter() - began
-        count, total = count + number, total + some
-    return Run(time.perf_counter() - began, first, memory.growth, count, total)
-
-
-def measure_apart(task: str, way: str, root: str) -> Run:
-    """Reads all tables in a new process."""
-    command = [sys.executable, "-m", "benchmarks.engines", "--run", json.dumps([task, way, root])]
-    return Run(**json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
+        found.append(some)
+    return Run(time.perf_counter() - began, first, memory.growth, *map(sum, zip(*found, strict=True)))
 
 
 def compare(task: str, root: str, rounds: int) -> Iterator[Sequence[str]]:
@@ -67,17 +59,17 @@ def compare(task: str, root: str, rounds: int) -> Iterator[Sequence[str]]:
     for number in range(rounds):
         for way, found in runs.items():
             progress(f"round {number + 1}/{rounds}: {way}")
-            found.append(measure_apart(task, way, root))
+            command = [sys.executable, "-m", "benchmarks.engines", "--run", json.dumps([task, way, root])]
+            found.append(Run(*json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)))
     progress("")
     expected, *others = [it for found in runs.values() for it in found]
-    if wrong := [it for it in others if it.count != expected.count or not isclose(it.total, expected.total)]:
+    if wrong := [it for it in others if it.rows != expected.rows or not isclose(it.total, expected.total)]:
         raise SystemExit(f"{task}: {wrong[0]} has other rows than {expected}")
     seconds = {way: median(it.seconds for it in found) for way, found in runs.items()}
-    peer = next(iter(seconds.values()))
     for way, found in runs.items():
         first = f"{median(it.first for it in found):.3f} s" if task == STREAM else ""
         memory = f"{median(it.memory for it in found) / 2**20:.0f} MiB"
-        yield way, f"{seconds[way]:.3f} s", f"{seconds[way] / peer:.2f}", first, memory
+        yield way, f"{seconds[way]:.3f} s", f"{seconds[way] / next(iter(seconds.values())):.2f}", first, memory
 
 
 def main() -> None:
@@ -88,12 +80,11 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=20, help="columns of each table, an even number")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("speed", "pushdown"))
-    parser.add_argument("--stored-tables", type=int, default=20, help="tables in the store that counts bytes")
-    parser.add_argument("--stored-rows", type=int, default=100_000, help="rows of each of them")
+    parser.add_argument("--stored", type=int, nargs=2, default=[20, 100_000], help="tables and rows in the other store")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        print(json.dumps(asdict(measure(*json.loads(options.run)))))
+        print(json.dumps(measure(*json.loads(options.run))))
         return
     for tables in options.tables if options.only != "pushdown" else ():
         with tempfile.TemporaryDirectory(prefix="lance-ns-engines-") as root:
@@ -105,7 +96,10 @@ def main() -> None:
     if options.only != "pushdown":
         print(NOTES)
     if options.only != "speed":
-        print(report(options.stored_tables, options.stored_rows, options.columns), end="")
+        from benchmarks.engines.pushdown import report
+
+        tables, rows = options.stored
+        print(report(tables, rows, options.columns), end="")
 
 
 if __name__ == "__main__":

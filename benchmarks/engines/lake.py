@@ -23,7 +23,6 @@ class Job:
     """What is read: the tables of one namespace, some columns of them, and the rows that a condition selects."""
 
     properties: Mapping[str, str]
-    """Those of the directory catalog."""
     columns: list[str] | None = None
     """The columns, with `x0`, which is added up; None for all columns."""
     where: str | None = None
@@ -35,6 +34,9 @@ class Job:
         """Returns the storage options of the tables."""
         prefix = "storage."
         return {name.removeprefix(prefix): it for name, it in self.properties.items() if name.startswith(prefix)}
+
+    def open(self, location: str) -> lance.LanceDataset:
+        return lance.dataset(location, storage_options=self.options)
 
 
 def fill(job: Job, tables: int, rows: int, columns: int, *, indexed: bool = False) -> None:
@@ -51,11 +53,10 @@ def fill(job: Job, tables: int, rows: int, columns: int, *, indexed: bool = Fals
         if indexed:
             dataset.create_scalar_index("id", "BTREE")
 
+    progress(f"write {tables:,} tables")
     with ThreadPoolExecutor(8) as threads:
-        for done, _ in enumerate(threads.map(write, range(len(ids)))):
-            progress(f"write {done}/{tables} tables")
-    progress("")
+        list(threads.map(write, range(len(ids))))
     with Namespace.connect("dir", job.properties) as ns:
-        ns.create_namespace({"id": ["lake"]})
-        ns.create_namespace({"id": ["warm"]})
+        for name in ("lake", "warm"):
+            ns.create_namespace({"id": [name]})
         ns.register_tables([{"id": id, "location": f"data/{'_'.join(id)}.lance"} for id in ids]).raise_for_errors()

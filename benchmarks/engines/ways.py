@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import duckdb
-import lance
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ from lance.namespace import DirectoryNamespace
 from lance_namespace import DescribeTableRequest, ListTablesRequest
 
 from benchmarks.engines.lake import Job
-from lance_ns_async import Namespace
+from lance_ns_async import Namespace, RowReader
 
 Found = tuple[int, float]
 Way = Callable[[Job], Iterator[Found]]
@@ -28,44 +27,39 @@ Way = Callable[[Job], Iterator[Found]]
 
 def by_sql(job: Job) -> Iterator[Found]:
     with Namespace.connect("dir", job.properties) as ns:
-        yield of_result(ns.sql(statement(job, f"{job.namespace}.*")).rows)
+        yield of_rows(ns.sql(statement(job, f"{job.namespace}.*")).rows)
 
 
 def by_scan(job: Job) -> Iterator[Found]:
     with Namespace.connect("dir", job.properties) as ns:
-        reader = ns.scan_many(f"{job.namespace}.*", columns=job.columns, filter=job.where, table_column=None)
-        yield from map(of_rows, reader)
+        yield from map(of_rows, scanned(ns, job))
 
 
 def by_polars(job: Job) -> Iterator[Found]:
     with Namespace.connect("dir", job.properties) as ns:
-        reader = ns.scan_many(f"{job.namespace}.*", columns=job.columns, filter=job.where, table_column=None)
-        yield of_frame(pl.scan_arrow_c_stream(reader), None)
+        yield of_frame(pl.scan_arrow_c_stream(scanned(ns, job)), None)
+
+
+def scanned(ns: Namespace, job: Job) -> RowReader:
+    return ns.scan_many(f"{job.namespace}.*", columns=job.columns, filter=job.where, table_column=None)
 
 
 def duckdb_by_hand(job: Job) -> Iterator[Found]:
     with duckdb.connect() as connection:
-        selects = []
-        for number, location in enumerate(locations(job)):
-            connection.register(f"t{number}", lance.dataset(location, storage_options=job.options))
-            selects.append(f"SELECT * FROM t{number}")
-        text = statement(job, f"({' UNION ALL '.join(selects)})")
-        yield of_result(connection.sql(text).to_arrow_table())
+        datasets = [*map(job.open, locations(job))]
+        for number, dataset in enumerate(datasets):
+            connection.register(f"t{number}", dataset)
+        tables = " UNION ALL ".join(f"SELECT * FROM t{number}" for number in range(len(datasets)))
+        yield of_rows(connection.sql(statement(job, f"({tables})")).to_arrow_table())
 
 
-def polars_by_hand(job: Job) -> Iterator[Found]:
-    yield of_frame(pl.concat([pl.scan_lance(it, storage_options=job.options) for it in locations(job)]), job.where)
-
-
-def polars_of_datasets(job: Job) -> Iterator[Found]:
-    datasets = [lance.dataset(it, storage_options=job.options) for it in locations(job)]
-    yield of_frame(pl.concat([pl.scan_pyarrow_dataset(it) for it in datasets]), job.where)
+def polars_by_hand(job: Job, scan: Callable[[Any], pl.LazyFrame]) -> Iterator[Found]:
+    yield of_frame(pl.concat([scan(it) for it in map(job.open, locations(job))]), job.where)
 
 
 def loop(job: Job, threads: int = 1) -> Iterator[Found]:
     def read(location: str) -> pa.Table:
-        dataset = lance.dataset(location, storage_options=job.options)
-        return dataset.to_table(columns=job.columns, filter=job.where)
+        return job.open(location).to_table(columns=job.columns, filter=job.where)
 
     with ThreadPoolExecutor(threads) as pool:
         yield from map(of_rows, (map if threads == 1 else pool.map)(read, locations(job)))
@@ -86,11 +80,9 @@ def statement(job: Job, source: str) -> str:
 
 
 def of_rows(rows: pa.Table | pa.RecordBatch) -> Found:
+    if rows.schema.names == ["n", "total"]:
+        return rows["n"][0].as_py(), rows["total"][0].as_py()
     return rows.num_rows, pc.sum(rows["x0"]).as_py() or 0.0
-
-
-def of_result(rows: pa.Table) -> Found:
-    return of_rows(rows) if "x0" in rows.column_names else (rows["n"][0].as_py(), rows["total"][0].as_py())
 
 
 def of_frame(frame: pl.LazyFrame, where: str | None) -> Found:
@@ -102,18 +94,11 @@ def of_frame(frame: pl.LazyFrame, where: str | None) -> Found:
 STREAM = "Two columns of all rows as a stream"
 
 WAYS: Mapping[str, Mapping[str, Way]] = {
-    "One aggregate with SQL": {
-        "DuckDB by hand: register each table, `UNION ALL`": duckdb_by_hand,
-        "`ns.sql` of a pattern": by_sql,
-    },
-    STREAM: {
-        "loop with pylance": loop,
-        "loop with pylance, 16 threads": partial(loop, threads=16),
-        "`scan_many`": by_scan,
-    },
+    "One aggregate with SQL": {"DuckDB by hand, `UNION ALL`": duckdb_by_hand, "`ns.sql` of a pattern": by_sql},
+    STREAM: {"loop with pylance": loop, "the same, 16 threads": partial(loop, threads=16), "`scan_many`": by_scan},
     "One aggregate with Polars": {
-        "`pl.concat` of `pl.scan_lance`": polars_by_hand,
-        "`pl.concat` of `pl.scan_pyarrow_dataset`": polars_of_datasets,
+        "`pl.concat` of `pl.scan_lance`": partial(polars_by_hand, scan=pl.scan_lance),
+        "`pl.concat` of `pl.scan_pyarrow_dataset`": partial(polars_by_hand, scan=pl.scan_pyarrow_dataset),
         "Polars over `scan_many`": by_polars,
     },
 }
