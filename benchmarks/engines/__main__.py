@@ -50,7 +50,7 @@ def measure(task: str, way: str, root: str) -> Run:
     for some in read(job):
         first = first or time.perf_counter() - began
         found.append(some)
-    return Run(time.perf_counter() - began, first, memory.growth, *map(sum, zip(*found, strict=True)))
+    return Run(time.perf_counter() - began, first, memory.growth, *map(sum, zip((0, 0.0), *found, strict=True)))
 
 
 def compare(task: str, root: str, rounds: int) -> Iterator[Sequence[str]]:

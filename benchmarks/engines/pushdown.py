@@ -55,9 +55,8 @@ def report(tables: int, rows: int, columns: int) -> str:
     with CountingS3() as s3:
         job = Job({"root": "s3://lake/root", **{f"storage.{name}": it for name, it in s3.options.items()}})
         fill(job, tables, rows, columns, indexed=True)
-        lines = list(count(s3, reads(job, rows)))
-    title = f"Read from a store: {tables:,} tables of {rows:,} rows and {columns} columns"
-    return "\n\n".join([title, table(("read", "rows", "requests", "bytes", "of all"), lines), NOTES])
+        lines = table(("read", "rows", "requests", "bytes", "of all"), list(count(s3, reads(job, rows))))
+    return f"Read from a store: {tables:,} tables of {rows:,} rows and {columns} columns\n\n{lines}\n\n{NOTES}"
 
 
 def count(s3: CountingS3, ways: Mapping[str, tuple[Way, Job]]) -> Iterator[Sequence[str]]:
@@ -68,7 +67,7 @@ def count(s3: CountingS3, ways: Mapping[str, tuple[Way, Job]]) -> Iterator[Seque
         progress(name)
         s3.sent = 0
         s3.clear()
-        rows, total = map(sum, zip(*way(job), strict=True))
+        rows, total = map(sum, zip((0, 0.0), *way(job), strict=True))
         expected = totals.setdefault(job.where, (rows, total))
         if rows != expected[0] or not isclose(total, expected[1]):
             raise SystemExit(f"{name}: {rows, total} instead of {expected}")
