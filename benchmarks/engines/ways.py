@@ -81,7 +81,7 @@ def statement(job: Job, source: str) -> str:
 
 def of_rows(rows: pa.Table | pa.RecordBatch) -> Found:
     if rows.schema.names == ["n", "total"]:
-        return rows["n"][0].as_py(), rows["total"][0].as_py()
+        return rows["n"][0].as_py(), rows["total"][0].as_py() or 0.0
     return rows.num_rows, pc.sum(rows["x0"]).as_py() or 0.0
 
 
