@@ -31,7 +31,6 @@ class Job:
 
     @property
     def options(self) -> dict[str, str]:
-        """Returns the storage options of the tables."""
         prefix = "storage."
         return {name.removeprefix(prefix): it for name, it in self.properties.items() if name.startswith(prefix)}
 
@@ -57,6 +56,6 @@ def fill(job: Job, tables: int, rows: int, columns: int, *, indexed: bool = Fals
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(write, range(len(ids))))
     with Namespace.connect("dir", job.properties) as ns:
-        for name in ("lake", "warm"):
-            ns.create_namespace({"id": [name]})
+        ns.create_namespace({"id": ["lake"]})
+        ns.create_namespace({"id": ["warm"]})
         ns.register_tables([{"id": id, "location": f"data/{'_'.join(id)}.lance"} for id in ids]).raise_for_errors()

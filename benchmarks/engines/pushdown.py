@@ -50,8 +50,9 @@ def reads(all_columns: Job, rows: int) -> Mapping[str, tuple[Way, Job]]:
     }
 
 
-def report(tables: int, rows: int, columns: int) -> str:
-    """Fills a store, reads it in all ways, and returns the report."""
+def report(stored: Sequence[int], columns: int) -> str:
+    """Fills a store with a number of tables, of a number of rows, reads it in all ways, and returns the report."""
+    tables, rows = stored
     with CountingS3() as s3:
         job = Job({"root": "s3://lake/root", **{f"storage.{name}": it for name, it in s3.options.items()}})
         fill(job, tables, rows, columns, indexed=True)
@@ -61,12 +62,11 @@ def report(tables: int, rows: int, columns: int) -> str:
 
 def count(s3: CountingS3, ways: Mapping[str, tuple[Way, Job]]) -> Iterator[Sequence[str]]:
     """Yields the rows of the report; ways with the same condition must find the same."""
-    totals: dict[str | None, tuple[int, float]] = {}
-    most = 0
+    totals, most = dict[str | None, tuple[int, float]](), 0
     for name, (way, job) in ways.items():
         progress(name)
-        s3.sent = 0
         s3.clear()
+        s3.sent = 0
         rows, total = map(sum, zip((0, 0.0), *way(job), strict=True))
         expected = totals.setdefault(job.where, (rows, total))
         if rows != expected[0] or not isclose(total, expected[1]):
