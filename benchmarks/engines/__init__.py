@@ -1,0 +1,1 @@
+"""Reads of many tables at once by query engines."""
