@@ -224,7 +224,7 @@ def tests(session: nox.Session) -> None:
     """Runs the tests that need no server, with the optional extras; `-- --cov` also measures their coverage.
 
     The results depend little on the version of Python, so only the oldest one runs all of them. By default, nox runs
-    only that, and `bare` with the newest version. Each night, `bare` has all, and `floors` the second oldest.
+    only that, and `bare` with the newest version. The workflow of the night names the sessions of the other ones.
     """
     coverage = ["coverage"] if "--cov" in session.posargs else []
     install(session, "-e", ".[cli,glue]", *read_groups("test", "servers", *coverage))
