@@ -75,6 +75,14 @@ def encode_token(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
 
 
+def decode_url_text(text: str) -> bytes:
+    """Returns the bytes of a text in Base64 with the alphabet for URLs; a ValueError is raised for any other text."""
+    # Python accepts the plain alphabet, too, and warns about it from 3.15 on.
+    if "+" in text or "/" in text:
+        raise ValueError("not of the alphabet for URLs")
+    return base64.b64decode(text, altchars=b"-_", validate=True)
+
+
 def decode_token(page_token: str | None) -> Any:
     """Returns the value in a page token; None for no token and for the empty token."""
     if not page_token:
@@ -82,10 +90,7 @@ def decode_token(page_token: str | None) -> Any:
     if len(page_token) > _MAX_TOKEN:
         raise foreign_token(page_token)
     try:
-        # Python accepts the plain alphabet, too, and warns about it from 3.15 on.
-        if not {"+", "/"}.isdisjoint(page_token):
-            raise ValueError("not of the alphabet for URLs")
-        return json.loads(base64.b64decode(page_token.encode(), altchars=b"-_", validate=True))
+        return json.loads(decode_url_text(page_token))
     except (ValueError, RecursionError) as e:
         raise foreign_token(page_token) from e
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
+from lance_ns_async.calls.paging import decode_url_text
 from lance_ns_async.model import NamespaceId, Table, TableId, place_of, same_place
 from lance_ns_async.rendering import error_kind, printable
 
@@ -113,7 +113,8 @@ class CatalogState:
         too_many = InvalidInputError(f"since: has more than {max_tables} tables; watch fewer tables")
         try:
             unpacker = zlib.decompressobj()
-            content = unpacker.decompress(base64.urlsafe_b64decode(token), max_bytes)
+            # A file with a token may end with a new line.
+            content = unpacker.decompress(decode_url_text(token.strip()), max_bytes)
             if not unpacker.eof:
                 raise invalid()
             # All at once, the parser would hold up the other threads for a second.
@@ -137,7 +138,7 @@ class CatalogState:
                 is_end = text[place] == "]"
             if not is_end:
                 raise too_many
-        except (binascii.Error, zlib.error, ValueError, TypeError, IndexError, RecursionError) as e:
+        except (zlib.error, ValueError, TypeError, IndexError, RecursionError) as e:
             raise invalid() from e
         if [catalog, *selection] != list(of):
             raise InvalidInputError(

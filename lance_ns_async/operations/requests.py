@@ -50,9 +50,9 @@ def parse(model: type[M], request: object) -> M:
     """
     if not isinstance(request, BaseModel | Mapping):
         request = {"id": _id_names(model, request)}
-    if type(request) is dict and not _is_only_id(model, request):
-        _check_fields(model, request, f"{model.__name__}: ")
     try:
+        if type(request) is dict and not _is_only_id(model, request):
+            _check_fields(model, request, f"{model.__name__}: ")
         result: M | None = getattr(model, "from_dict")(request)  # noqa: B009 - generated for each model, in no base class
     except ValidationError as e:
         if isinstance(id := dict(request).get("id"), str):

@@ -306,7 +306,8 @@ FORK = """
             if used:
                 assert ns.exists(["db", "t"])
             tables, namespaces = ns.iter_tables(recursive=True), ns.iter_namespaces(recursive=True)
-            process = os.fork()
+            with warnings.catch_warnings(record=True, action="always") as told: process = os.fork()
+            assert all("is multi-threaded" in str(it.message) for it in told)
             if not process:
                 print("child", *tables, *namespaces, flush=True)
                 os._exit(0)

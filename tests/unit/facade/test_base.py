@@ -257,7 +257,8 @@ FORKS = """
             namespaces = [IcebergNamespace(endpoint=sys.argv[1], attempt_timeout="20s")]
             iterators = [namespaces[0].iter_tables(recursive=True)]
             next(iterators[0])
-            process = os.fork()
+            with warnings.catch_warnings(record=True, action="always") as told: process = os.fork()
+            assert all("is multi-threaded" in str(it.message) for it in told)
             if not process:
                 for do in does:
                     do(namespaces[0], iterators.pop() if do in (forget, go_on) else None)

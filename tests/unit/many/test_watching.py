@@ -297,15 +297,17 @@ async def test_a_watch_goes_on_until_it_is_left(tmp_path: Path) -> None:
 
 async def test_arguments_and_tokens_are_checked(tmp_path: Path) -> None:
     async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        state = CatalogState([ns.session.catalog, "**"], {TableId("a"): SeenTable("file:///a", None, 3)})
-        assert CatalogState.read(state.token(), state.of) == state
+        tables = {TableId(f"t{number}"): SeenTable(f"file:///{number}", None, number) for number in range(200)}
+        state = CatalogState([ns.session.catalog, "**"], tables)
+        assert CatalogState.read(state.token(), state.of) == CatalogState.read(state.token() + "\n", state.of) == state
+        plain = state.token().replace("-", "+").replace("_", "/")
 
         async def error(**arguments: Any) -> str:
             with pytest.raises(InvalidInputError) as caught:
                 [change async for change in ns.watch("**", **arguments)]
             return str(caught.value)
 
-        for token in ("", "x", "é", state.token()[:-8], state.token()[8:], "eJwDAAAAAAE="):
+        for token in ("", "x", "é", state.token()[:-8], state.token()[8:], plain, "eJwDAAAAAAE="):
             message = "since: it is not the token of a change, or was cut off; begin anew without it"
             assert await error(since=token) == message
         of_others = CatalogState([ns.session.catalog, "s.*"]).token()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
-from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
 
 from lance_ns_async.backends.iceberg.schema import iceberg_schema
 
+CONVERTER = pytest.importorskip("pyiceberg.io.pyarrow", reason="no wheels for Python 3.15")
+THEIRS = pytest.importorskip("pyiceberg.schema")
 UNITS = ("s", "ms", "us", "ns")
 ZONES = ("UTC", "Europe/Berlin", "-07:30")
 STORED_AS_LIST = pa.fixed_shape_tensor(pa.float32(), [2, 3])
@@ -66,7 +66,8 @@ def fields(*columns: pa.Field) -> list[Any]:
 
 
 def by_pyiceberg(schema: pa.Schema) -> Any:
-    converted = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema)).model_copy(update={"schema_id": 1})
+    converted = THEIRS.assign_fresh_schema_ids(CONVERTER._pyarrow_to_schema_without_ids(schema))
+    converted = converted.model_copy(update={"schema_id": 1})
     return converted.model_dump(by_alias=True, mode="json", exclude={"identifier_field_ids"}, exclude_none=True)
 
 
@@ -130,7 +131,7 @@ def test_no_two_fields_go_by_one_dotted_name(twice: list[pa.Field]) -> None:
     schema, _ = iceberg_schema(pa.schema(twice), 1)
     names = list(_dotted(schema, ""))
     assert len(names) == len(set(names))
-    assert Schema.model_validate(schema).field_ids
+    assert THEIRS.Schema.model_validate(schema).field_ids
     assert fields(pa.field("x.a", pa.int8()), pa.field("X", pa.int8()), pa.field("x", pa.int8()))[2]["id"] == 3
 
 
@@ -201,7 +202,7 @@ def test_it_is_what_pyiceberg_makes_of_what_both_can_say(schema: pa.Schema) -> N
 @given(schemas([*BOTH, *chain.from_iterable(OURS.values()), *LISTS]))
 def test_any_schema_becomes_one_that_iceberg_reads(schema: pa.Schema) -> None:
     result, last = iceberg_schema(schema, 3)
-    read = Schema.model_validate(result)
+    read = THEIRS.Schema.model_validate(result)
     assert read.schema_id == 3 and read.highest_field_id == last
     assert sorted(_ids(result)) == list(range(1, last + 1))
     assert {field.name for field in read.fields} <= set(schema.names) and bool(read.fields) == bool(schema.names)
