@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -17,19 +17,16 @@ import anyio
 import lance_namespace.errors as err
 import pyarrow as pa
 
-from lance_ns_async.engine.list import TableFilter
-from lance_ns_async.errors import one_line, raise_first, shortened
-from lance_ns_async.many import rows
-from lance_ns_async.many.patterns import Pattern, Selection
-from lance_ns_async.many.scanning import Scan, Source, open_sources, read_sources
+from lance_ns_async.errors import one_line, shortened
+from lance_ns_async.many.scanning import Scan, Source
 from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
 from lance_ns_async.sql.restrictions import Restrictions
-from lance_ns_async.sql.statement import Reading, Searching, Statement, parse
-from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.sql.statement import Reading, Statement, parse
+from lance_ns_async.sql.tables import Tables
 from lance_ns_async.storage.threads import TIME_TO_END, aside
 
 if TYPE_CHECKING:
@@ -129,7 +126,7 @@ async def sql(
                 restrictions.check_text(text)
                 check = restrictions.check
             statement = await _on(connection, lambda: parse(connection, text, check))
-            versions = await _register(_Catalog(session, max_in_flight, show, restrictions), connection, statement)
+            versions = await _register(Tables(session, max_in_flight, show, restrictions), connection, statement)
             shorten = restrictions is not None
             rows = await _on(connection, lambda: _fetch(connection, statement, parameters, max_rows, shorten=shorten))
             return SqlResult(rows, versions)
@@ -150,7 +147,7 @@ def _connect(memory_limit: str | None, threads: int | None) -> DuckDBPyConnectio
         raise err.InvalidInputError(f"sql: {_reason(e)}") from e
 
 
-async def _register(catalog: _Catalog, connection: DuckDBPyConnection, statement: Statement) -> Mapping[TableId, int]:
+async def _register(tables: Tables, connection: DuckDBPyConnection, statement: Statement) -> Mapping[TableId, int]:
     """Opens what the statement reads, and gives it to DuckDB; returns the versions of the tables."""
     # It loads pyarrow's datasets, which nothing else needs.
     from lance_ns_async.many.relations import Relation, in_thread_of_query, with_known_types
@@ -158,90 +155,16 @@ async def _register(catalog: _Catalog, connection: DuckDBPyConnection, statement
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def read(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
-        return in_thread_of_query(loop, context, catalog.read(sources, how))
+        return in_thread_of_query(loop, context, tables.read(sources, how))
 
     for name, search in statement.searches:
-        ranked = await catalog.search(search)
+        ranked = await tables.search(search)
         _translated(partial(connection.register, name, ranked.cast(with_known_types(ranked.schema))))
-    sources = await catalog.open(list(statement.readings))
+    sources = await tables.open(list(statement.readings))
     for reading, name in statement.readings.items():
         scan = await aside(partial(_plan, reading, sources[reading], with_known_types))
         _translated(partial(connection.register, name, Relation(sources[reading], scan, read)))
     return {source.table.id: source.version for some in sources.values() for source in some}
-
-
-@dataclass(frozen=True, slots=True)
-class _Catalog:
-    """The tables that a statement may read."""
-
-    session: Session
-    max_in_flight: int | None
-    progress: ProgressCallback
-    restrictions: Restrictions | None
-
-    async def search(self, search: Searching) -> pa.Table:
-        """Returns the rows of a search, with all columns that DuckDB has."""
-        what, *more = search.arguments or [None]
-        if not isinstance(what, str) or len(more) != 1:
-            example = "[1.0, 0.5]" if search.function == "nearest" else "'words'"
-            example = f"{search.function}('ml.docs', {example}, k => 5)"
-            raise err.InvalidInputError(f"sql: {search.function} takes a table and what to find: {example}")
-        self._check(Selection.read(what).ids)
-        query = {"vector": more[0]} if search.function == "nearest" else {"full_text": more[0]}
-        own: dict[str, Any] = {"include": self._include, "max_in_flight": self.max_in_flight}
-        try:
-            ranked = await rows.search_many(self.session, what, **query, **own, **search.options)
-        except (TypeError, ValueError) as e:
-            raise err.InvalidInputError(f"sql: {search.function}: {e}") from e
-        raise_first(self._known(ranked.errors).values(), len(ranked.searched) + len(ranked.errors))
-        return ranked.rows
-
-    async def open(self, readings: Sequence[Reading]) -> Mapping[Reading, Sequence[Source]]:
-        """Opens the tables, those without a version all at once."""
-        self._check(reading.what for reading in readings if isinstance(reading.what, TableId))
-        selection = Selection.read([reading.what for reading in readings if reading.version is None])
-        latest = await open_sources(self.session, selection, self.max_in_flight, self.progress, self._include)
-        raise_first(self._known(latest.errors).values(), len(latest.tables) + len(latest.errors))
-        result: dict[Reading, Sequence[Source]] = {}
-        for reading in readings:
-            if reading.version is not None:
-                result[reading] = [await self._open_version(reading)]
-            elif isinstance(reading.what, TableId):
-                result[reading] = [latest.tables[reading.what]]
-            else:
-                matches = Pattern.parse(reading.what).matches
-                result[reading] = [source for id, source in latest.tables.items() if matches(id)]
-        return result
-
-    def read(self, sources: Sequence[Source], how: Scan) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
-        """Yields the rows of the tables."""
-        return read_sources(self.session, sources, how, self.session.workers(self.max_in_flight))
-
-    async def _open_version(self, reading: Reading) -> Source:
-        version = reading.version
-        if not isinstance(reading.what, TableId) or self.session.backend.passes_on("query_table"):
-            raise err.UnsupportedOperationError(
-                f"Not supported: sql: {reading.what} AT (VERSION => {version!r}): a version of one table, whose data "
-                "is read here"
-            )
-        snapshot = Snapshot(tag=version) if isinstance(version, str) else Snapshot(version)
-        return await self.session.read(
-            reading.what, lambda dataset, table: Source(table, dataset.schema, dataset.version, dataset), snapshot
-        )
-
-    @property
-    def _include(self) -> TableFilter | None:
-        return None if self.restrictions is None else self.restrictions.may_see
-
-    def _check(self, ids: Iterable[TableId]) -> None:
-        if self.restrictions is not None:
-            self.restrictions.check_tables(ids)
-
-    def _known(self, errors: Mapping[Any, err.LanceNamespaceError]) -> Mapping[Any, err.LanceNamespaceError]:
-        """Returns the errors of tables and namespaces of which the caller may know; others do not exist for it."""
-        if self.restrictions is None:
-            return errors
-        return {id: error for id, error in errors.items() if self.restrictions.may_see(id)}
 
 
 def _plan(reading: Reading, sources: Sequence[Source], known: Callable[[pa.Schema], pa.Schema]) -> Scan:
