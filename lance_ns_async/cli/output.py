@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,11 +40,18 @@ class Format(StrEnum):
     PLAIN = "plain"
     TABLE = "table"
     JSON = "json"
+    NDJSON = "ndjson"
     CSV = "csv"
     PARQUET = "parquet"
 
 
-_SUFFIXES = {".json": Format.JSON, ".csv": Format.CSV, ".parquet": Format.PARQUET}
+_SUFFIXES = {
+    ".json": Format.JSON,
+    ".ndjson": Format.NDJSON,
+    ".jsonl": Format.NDJSON,
+    ".csv": Format.CSV,
+    ".parquet": Format.PARQUET,
+}
 
 
 def format_for(option: Format | None, file: Path | None) -> Format:
@@ -95,8 +103,10 @@ def write(
                 stream.write(to_json() + "\n")
             case Format.JSON:
                 for row in counting():
-                    stream.write((",\n " if count else "[") + json.dumps(row, ensure_ascii=False, default=str))
+                    stream.write((",\n " if count else "[") + json_text(row))
                 stream.write("]\n" if count else "[]\n")
+            case Format.NDJSON:
+                stream.writelines(f"{json_text(row)}\n" for row in counting())
             case Format.CSV:
                 writer = csv.writer(stream, lineterminator="\n")
                 writer.writerow(columns)
@@ -133,19 +143,38 @@ def _report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
 
 def write_table(rows: pa.Table, format: Format, file: Path | None) -> None:
     """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
-    shorten = _shorten if format is Format.TABLE else lambda value: value
-    values = [] if format is Format.PARQUET else rows.to_pylist()
-    lines = ({name: shorten(value) for name, value in row.items()} for row in values)
-    write(lines, rows.column_names, format, file, to_arrow=lambda: rows)
+    from lance_ns_async.cli.values import write_csv
+
+    rows = rows.rename_columns(_unique(rows.column_names))
+    if format is Format.CSV:
+        with _open_bytes(file) as stream:
+            write_csv(rows, stream)
+    else:
+        # A table shows the size of bytes instead of their text.
+        columns = [] if format is Format.PARQUET else [_shown(it, format) for it in rows.columns]
+        lines = (dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+        write(lines, rows.column_names, format, file, to_arrow=lambda: rows)
     if file is not None:
         errors.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
+
+
+def _unique(names: Sequence[str]) -> Sequence[str]:
+    """Returns the names; of columns with the same name, the later ones get numbers, such as `a_1`."""
+    result: dict[str, None] = {}
+    for name in names:
+        number, unique = 0, name
+        while unique in result or (number and unique in names):
+            number += 1
+            unique = f"{name}_{number}"
+        result[unique] = None
+    return list(result)
 
 
 def write_object(row: OutputRow, format: Format) -> None:
     """Writes one object to standard output: one line per field, one JSON object, or a single row."""
     match format:
         case Format.JSON:
-            print(json.dumps(row, indent=2, ensure_ascii=False, default=str))
+            print(json_text(row, indent=2))
         case Format.TABLE:
             _print_fields({key: _text(value) for key, value in row.items()}, _OutputConsole(sys.stdout))
         case Format.PLAIN:
@@ -178,6 +207,27 @@ def tell_changes(format: Format | None) -> Iterator[TellChange]:
             write(rows, ("id", "outcome", "location"), format)
 
 
+def json_text(row: object, *, indent: int | None = None) -> str:
+    """Returns JSON; numbers that it does not have become the texts `NaN`, `Infinity` and `-Infinity`."""
+    try:
+        return json.dumps(row, ensure_ascii=False, default=str, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False, default=str, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _finite(it) for key, it in value.items()}
+        case list() | tuple():
+            return [_finite(it) for it in value]
+    return value
+
+
 @contextmanager
 def _open_text(file: Path | None) -> Iterator[IO[str]]:
     """Opens the file for text output; standard output if `file` is None."""
@@ -191,19 +241,27 @@ def _open_text(file: Path | None) -> Iterator[IO[str]]:
         raise Misuse(f"{file}: {error.strerror}") from error
 
 
+@contextmanager
+def _open_bytes(file: Path | None) -> Iterator[IO[bytes]]:
+    """Opens the file for bytes; standard output if `file` is None."""
+    if file is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        return
+    try:
+        with file.open("wb") as stream:
+            yield stream
+    except OSError as error:
+        raise Misuse(f"{file}: {error.strerror or error}") from error
+
+
 def _write_parquet(table: pa.Table, file: Path | None) -> None:
     import pyarrow.parquet as pq
 
-    if file is None:
-        if sys.stdout.isatty():
-            raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
-        sys.stdout.flush()
-        pq.write_table(table, sys.stdout.buffer)
-        return
-    try:
-        pq.write_table(table, str(file))
-    except OSError as error:
-        raise Misuse(f"{file}: {error.strerror or error}") from error
+    if file is None and sys.stdout.isatty():
+        raise Misuse("parquet cannot be written to a terminal: use --out FILE, or redirect the output")
+    with _open_bytes(file) as stream:
+        pq.write_table(table, stream)
 
 
 def _text_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> pa.Table:
@@ -213,10 +271,21 @@ def _text_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> pa.Ta
     return pa.Table.from_pylist(rows, pa.schema([(column, pa.string()) for column in columns]))
 
 
+def _shown(column: pa.ChunkedArray, format: Format) -> Sequence[Any]:
+    """Returns the values of a column for a format; a table shortens long ones."""
+    import pyarrow.types as is_a
+
+    from lance_ns_async.cli.values import values
+
+    if format is not Format.TABLE:
+        return values(column)
+    if is_a.is_binary(column.type) or is_a.is_large_binary(column.type) or is_a.is_fixed_size_binary(column.type):
+        return [None if it is None else f"{len(it):,} bytes" for it in column.to_pylist()]
+    return [_shorten(it) for it in values(column)]
+
+
 def _shorten(value: Any) -> Any:
     """Returns the beginning of a long value, such as a vector or the bytes of an image."""
-    if isinstance(value, bytes):
-        return f"{len(value):,} bytes"
     if isinstance(value, list) and len(value) > _SHORT_LIST:
         beginning = ", ".join(_text(_shorten(it)) for it in value[:_SHORT_LIST])
         return f"[{beginning}, ...: {len(value):,}]"
@@ -230,7 +299,7 @@ def _shorten(value: Any) -> Any:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else json_text(value)
 
 
 _UNLIMITED_WIDTH = 100_000  # Width of output for a file or another program, whose lines are never cut or folded.

@@ -33,7 +33,8 @@ def test_a_statement_has_the_output_formats(lake: Sequence[str], tmp_path: Path)
     query = "select _table, max(id) as most from shop.* group by 1 order by 1"
     rows = [{"_table": "shop$a", "most": 69}, {"_table": "shop$b", "most": 69}]
     assert json.loads(Run("sql", query, "--json", *lake).out) == rows
-    assert Run("sql", query, "-o", "csv", *lake).out == "_table,most\nshop$a,69\nshop$b,69\n"
+    assert Run("sql", query, "-o", "csv", *lake).out == '_table,most\n"shop$a",69\n"shop$b",69\n'
+    assert Run("sql", "select 1 a, 2 a, 'x' a_1", "-o", "ndjson", *lake).out == '{"a": 1, "a_2": 2, "a_1": "x"}\n'
     assert Run("sql", "from shop.*", "--out", "x.parquet", *lake).err.endswith("wrote 140 rows to x.parquet\n")
     assert pq.read_table(tmp_path / "x.parquet").num_rows == 140
     shown = Run("sql", "from shop.*", "-o", "plain", *lake)

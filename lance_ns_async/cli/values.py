@@ -1,0 +1,99 @@
+"""Values of Arrow columns for formats with fewer types: JSON, CSV and tables of text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.types as is_a
+
+from lance_ns_async.cli.output import json_text
+
+_FRACTIONS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def values(column: pa.ChunkedArray) -> Sequence[Any]:
+    """Returns the values of a column as JSON has them: null, booleans, numbers, texts, lists and objects.
+
+    Times, dates and decimals become texts, durations such as `PT1.5S`, and bytes base64.
+    """
+    kind = column.type
+    if _is_scalar_text(kind):
+        column = column.cast(pa.string())
+        if not is_a.is_decimal(kind):
+            # A fraction of zeros says nothing.
+            column = pc.replace_substring_regex(column, pattern=r"\.0+(Z?)$", replacement=r"\1")
+        kind = column.type
+    result: list[Any] = column.to_pylist() if _is_in_json(kind) else [_value(it) for it in column]
+    return result
+
+
+def write_csv(rows: pa.Table, stream: IO[bytes]) -> None:
+    """Writes CSV with a line of names. Nulls are empty, and all texts are quoted; lists and structs are JSON."""
+    columns = []
+    for column in rows.columns:
+        kind = column.type
+        if is_a.is_dictionary(kind):
+            column = column.cast(kind.value_type)
+        elif not (_is_scalar_text(kind) or (_is_in_json(kind) and not is_a.is_nested(kind))):
+            texts = [it if it is None or isinstance(it, str) else json_text(it) for it in values(column)]
+            column = pa.chunked_array([pa.array(texts, pa.large_string())])
+        columns.append(column)
+    # Arrow would quote all names.
+    names = io.StringIO()
+    csv.writer(names, lineterminator="\n").writerow(rows.column_names)
+    stream.write(names.getvalue().encode())
+    pyarrow.csv.write_csv(pa.table(columns, rows.column_names), stream, pyarrow.csv.WriteOptions(include_header=False))
+
+
+def _is_in_json(kind: pa.DataType) -> bool:
+    """Returns whether Python's values of a type are those of JSON."""
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
+        return _is_in_json(kind.value_type)
+    checks = (is_a.is_null, is_a.is_boolean, is_a.is_integer, is_a.is_floating, is_a.is_string, is_a.is_large_string)
+    return any(check(kind) for check in (*checks, is_a.is_string_view))
+
+
+def _is_scalar_text(kind: pa.DataType) -> bool:
+    """Returns whether Arrow has texts for the values of a type."""
+    return any(check(kind) for check in (is_a.is_date, is_a.is_timestamp, is_a.is_time, is_a.is_decimal))
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """Returns the value of a scalar, as `values` does."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if _is_in_json(kind):
+        return scalar.as_py()
+    if _is_scalar_text(kind):
+        return values(pa.chunked_array([pa.array([scalar], kind)]))[0]
+    match scalar:
+        case pa.ExtensionScalar() | pa.DictionaryScalar():
+            inner = scalar.value
+            return inner if inner is None else _value(inner)
+        case pa.DurationScalar():
+            return _duration(scalar.value, _FRACTIONS[kind.unit])
+        case pa.MapScalar():
+            pairs = [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
+            if all(isinstance(key, str) for key, _ in pairs):
+                return dict(pairs)
+            return [{"key": key, "value": value} for key, value in pairs]
+        case pa.ListScalar() | pa.LargeListScalar() | pa.FixedSizeListScalar():
+            return [_value(it) for it in scalar.values]
+        case pa.StructScalar():
+            return {kind.field(i).name: _value(scalar[i]) for i in range(kind.num_fields)}
+    value = scalar.as_py()
+    return b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _duration(value: int, digits: int) -> str:
+    whole, fraction = divmod(abs(value), 10**digits)
+    part = f".{fraction:0{digits}}".rstrip("0") if fraction else ""
+    return f"{'-' if value < 0 else ''}PT{whole}{part}S"
