@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from lance import LanceDataset
 
+    from lance_ns_async.many.relations import Relation
+
 
 Dataset: TypeAlias = "LanceDataset"
 
@@ -30,7 +32,10 @@ class OpenedTables(BulkResult[Dataset]):
     def polars(
         self, *, columns: Collection[str] | None = None, unify: Unify = "strict", table_column: str | None = "_table"
     ) -> pl.LazyFrame:
-        """Returns the rows of all tables as one lazy frame of Polars, which reads only what a query needs.
+        """Returns the rows of all tables as one lazy frame of Polars.
+
+        A query reads the columns that it needs. Lance applies comparisons of columns with whole numbers, texts,
+        booleans and dates that are joined by `&`; a comparison of the column with the table id leaves out tables.
 
         Args:
             columns: The names of the columns; None for all.
@@ -48,31 +53,15 @@ class OpenedTables(BulkResult[Dataset]):
             No remote call; those of a query when the frame is collected.
         """
         try:
-            import polars as pl
+            from polars.io.plugins import register_io_source
+        except ImportError as e:
+            raise UnsupportedOperationError("Not supported: polars() needs: pip install 'polars>=1.30'") from e
+        from lance_ns_async.many.polars_source import PolarsSource, has_type, polars_types
 
-            scan = pl.scan_lance
-        except (ImportError, AttributeError) as e:
-            raise UnsupportedOperationError("Not supported: polars() needs: pip install 'polars>=2.1'") from e
-        reader = Reader(
-            "open the tables of each kind by a call of their own", "open fewer tables", "Polars", _in_polars
-        )
+        reader = Reader("open the tables of each kind by a call of their own", "open fewer tables", "Polars", has_type)
         schema = self._schema(reader, columns, unify, table_column)
-        types = _polars_types(schema)
-        frames = []
-        for id, dataset in self.tables.items():
-            own = _polars_types(pa.schema([it for it in dataset.schema if it.name in schema.names]))
-            values = []
-            for name, type in types.items():
-                if name == table_column:
-                    value = pl.lit(str(id), type).alias(name)
-                elif name not in own:
-                    value = pl.lit(None, type).alias(name)
-                else:
-                    value = pl.col(name) if own[name] == type else pl.col(name).cast(type)
-                values.append(value)
-            # Without a version, Polars reads the latest one.
-            frames.append(scan(dataset, version=dataset.version).select(values))
-        return pl.concat(frames)
+        source = PolarsSource(self._relation(schema, table_column))
+        return register_io_source(source.read, schema=polars_types(schema))
 
     def duckdb(
         self, connection: DuckDBPyConnection, name: str, *, unify: Unify = "strict", table_column: str | None = "_table"
@@ -95,13 +84,18 @@ class OpenedTables(BulkResult[Dataset]):
             No remote call; those of each query when it runs.
         """
         # It loads pyarrow's datasets, which nothing else needs.
-        from lance_ns_async.many.relations import Relation, with_known_types
+        from lance_ns_async.many.relations import with_known_types
 
         separately = "register the tables of each kind under a name of their own"
         reader = Reader(separately, "register fewer tables", "DuckDB", ignores_case=True)
         schema = with_known_types(self._schema(reader, None, unify, table_column))
+        connection.register(name, self._relation(schema, table_column))
+
+    def _relation(self, schema: pa.Schema, table_column: str | None) -> Relation:
+        from lance_ns_async.many.relations import Relation
+
         sources = [Source(Table(id, it.uri), it.schema, it.version, it) for id, it in self.tables.items()]
-        connection.register(name, Relation(sources, Scan(schema, table_column or None), read_opened))
+        return Relation(sources, Scan(schema, table_column or None), read_opened)
 
     def _schema(
         self, reader: Reader, columns: Collection[str] | None, unify: Unify, table_column: str | None
@@ -112,19 +106,3 @@ class OpenedTables(BulkResult[Dataset]):
         schemas = [(id, dataset.schema) for id, dataset in self.tables.items()]
         schema, _ = common(schemas, columns, reader, unify=unify)
         return with_table_column(schema, table_column, reader)
-
-
-def _polars_types(schema: pa.Schema) -> Mapping[str, Any]:
-    import polars as pl
-
-    return pl.DataFrame(schema.empty_table()).schema
-
-
-def _in_polars(type: pa.DataType) -> bool:
-    import polars as pl
-
-    try:
-        pl.DataFrame(pa.schema([("a", type)]).empty_table())
-    except (pl.exceptions.PolarsError, pa.ArrowException, TypeError, ValueError, NotImplementedError):
-        return False
-    return True

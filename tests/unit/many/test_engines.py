@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import lance
 import lance_namespace.errors as err
 import polars as pl
 import pyarrow as pa
@@ -90,6 +95,42 @@ def test_what_cannot_be_one_frame_is_said(tmp_path: Path) -> None:
             ns.open_many("a").polars(table_column="x")
         assert ns.open_many("a").polars(table_column=None, columns=["x"]).collect().to_dicts() == [{"x": 1}]
         assert repr(ns.open_many("a")) == "OpenedTables(1 table, 0 errors)"
+
+
+def test_polars_reads_what_a_query_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[Any] = []
+    scanner = lance.LanceDataset.scanner
+
+    def record(dataset: lance.LanceDataset, *, columns: Any = None, filter: Any = None, **how: Any) -> Any:
+        scans.append((columns, sorted(re.findall(r"\([^()]+\)", str(filter)))))
+        return scanner(dataset, columns=columns, filter=filter, **how)
+
+    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        for name in "ab":
+            rows = {
+                "n": [1, 2, 3],
+                "f": [0.5, math.nan, None],
+                "s": ["x", "y", None],
+                "d": [date(2024, 1, n) for n in (1, 2, 3)],
+            }
+            ns.write(name, pa.table(rows))
+        frame = ns.open_many("*").polars()
+    monkeypatch.setattr(lance.LanceDataset, "scanner", record)
+    n, f, s, d = map(pl.col, "nfsd")
+    for condition, pushed, count in (
+        ((n > 1) & (f > 0.0) & (pl.col("_table") == "a"), [], 1),
+        ((n > 1) & (s != "x"), ["(n > 1)", '(s != "x")'], 2),
+        (d < date(2024, 1, 3), ["(d < 2024-01-03)"], 4),
+        ((n > 1) | (s == "x"), [], 6),
+        (~(n > 1), ["(n <= 1)"], 2),
+        (n > 1.5, [], 4),
+        (n + 1 > n, [], 6),
+    ):
+        scans.clear()
+        assert frame.filter(condition).select("f").collect().height == count
+        assert all("f" in columns and it == pushed for columns, it in scans), condition
+        assert len(scans) == (1 if "_table" in str(condition) else 2)
+    assert frame.select("s").head(2).collect().height == 2
 
 
 def in_duckdb(opened: OpenedTables) -> int:
