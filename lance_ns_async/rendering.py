@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import lance_namespace.errors as err
 
@@ -61,3 +63,24 @@ def duration(seconds: float) -> str:
 def quantile(durations: Sequence[float], share: float) -> float | None:
     """Returns a quantile of sorted durations; None if there are none."""
     return durations[min(int(len(durations) * share), len(durations) - 1)] if durations else None
+
+
+def json_text(row: object, *, indent: int | None = None) -> str:
+    """Returns JSON; numbers that it does not have become the texts `NaN`, `Infinity` and `-Infinity`."""
+    try:
+        return json.dumps(row, ensure_ascii=False, default=str, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(row), ensure_ascii=False, default=str, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: _finite(it) for key, it in value.items()}
+        case list() | tuple():
+            return [_finite(it) for it in value]
+    return value

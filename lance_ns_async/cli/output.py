@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from rich.text import Text
 
 from lance_ns_async.cli import errors
 from lance_ns_async.cli.errors import Misuse
-from lance_ns_async.rendering import counted, printable
+from lance_ns_async.rendering import counted, json_text, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,27 +203,6 @@ def tell_changes(format: Format | None) -> Iterator[TellChange]:
         # Also after an error, because the changes before it were made.
         if format is not None:
             write(rows, ("id", "outcome", "location"), format)
-
-
-def json_text(row: object, *, indent: int | None = None) -> str:
-    """Returns JSON; numbers that it does not have become the texts `NaN`, `Infinity` and `-Infinity`."""
-    try:
-        return json.dumps(row, ensure_ascii=False, default=str, indent=indent, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False, default=str, indent=indent)
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case dict():
-            return {key: _finite(it) for key, it in value.items()}
-        case list() | tuple():
-            return [_finite(it) for it in value]
-    return value
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.types as is_a
 
-from lance_ns_async.cli.output import json_text
+from lance_ns_async.rendering import json_text
 
 _FRACTIONS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
