@@ -338,7 +338,7 @@ _MAX_NAME_LENGTH = 200  # Maximum length of a name that is compared with others;
 
 
 def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """Returns the known name that a misspelled one probably means; None if there is none.
+    """Returns the known name that a misspelled one probably means, with or without its case; None if there is none.
 
     Args:
         name: The misspelled name.
@@ -347,8 +347,9 @@ def nearest(name: str, names: Iterable[str], *, likeness: float = 0.6) -> str | 
     """
     if len(name) > _MAX_NAME_LENGTH:
         return None
-    near = get_close_matches(name, list(names), n=1, cutoff=likeness)
-    return near[0] if near else None
+    by_key = {it.casefold(): it for it in names}
+    near = get_close_matches(name.casefold(), list(by_key), n=1, cutoff=likeness)
+    return by_key[near[0]] if near else None
 
 
 def suggest(

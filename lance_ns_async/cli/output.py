@@ -54,6 +54,8 @@ _SUFFIXES = {
 
 def format_for(option: Format | None, file: Path | None) -> Format:
     """Returns the output format: the requested one, else by the file's suffix, else a table."""
+    if file is not None and not file.parent.is_dir():
+        raise Misuse(f"{file}: there is no folder {file.parent}")
     if option is not None or file is None or not file.suffix:
         return option or Format.TABLE
     if (format := _SUFFIXES.get(file.suffix.lower())) is None:
@@ -141,7 +143,7 @@ def _report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
 
 def write_table(rows: pa.Table, format: Format, file: Path | None) -> None:
     """Writes rows of a table to the file, or to standard output if `file` is None; a table shortens long values."""
-    from lance_ns_async.cli.values import write_csv
+    from lance_ns_async.cli.values import for_parquet, write_csv
 
     rows = rows.rename_columns(_unique(rows.column_names))
     if format is Format.CSV:
@@ -151,7 +153,12 @@ def write_table(rows: pa.Table, format: Format, file: Path | None) -> None:
         # A table shows the size of bytes instead of their text.
         columns = [] if format is Format.PARQUET else [_shown(it, format) for it in rows.columns]
         lines = (dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True))
-        write(lines, rows.column_names, format, file, to_arrow=lambda: rows)
+        write(lines, rows.column_names, format, file, to_arrow=lambda: for_parquet(rows))
+        if format is Format.TABLE and not rows.num_rows:
+            # Without a row, nothing would show that there is an answer.
+            with _open_text(file) as stream:
+                stream.write("  ".join(rows.column_names) + "\n")
+            errors.hint("no rows")
     if file is not None:
         errors.hint(f"wrote {counted(rows.num_rows, 'rows')} to {file}")
 

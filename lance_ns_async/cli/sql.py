@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from lance_ns_async.cli.errors import hint
 from lance_ns_async.cli.options import CommonOptions, FormatOrSuffix, Out
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.selecting import match_tables, offers
+from lance_ns_async.errors import suggest
 from lance_ns_async.model import NamespaceId, is_pattern
 
 if TYPE_CHECKING:
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 _SHOWN = 100  # Maximum number of rows on a terminal by default.
 _HISTORY = 1_000  # Maximum number of lines in the history.
 _PROMPT, _CONTINUATION = "lance> ", "   ... "
+
+_COMMANDS = (".tables", ".describe TABLE", ".help", ".quit")
+_LEAVING = (".quit", ".exit")
+
+_PIECES = re.compile(r"'[^']*'?|\"[^\"]*\"?|\$\$.*?(?:\$\$|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|;|.", re.DOTALL)
+"""Texts, quoted names, comments and single characters; only a semicolon of its own ends a statement."""
 
 _HELP = """A statement ends with a semicolon: select * from sales.orders limit 10;
 FROM takes ids (sales.orders), patterns (sales.*, "**.orders"), versions (sales.orders at (version => 3)), and searches
@@ -43,7 +51,7 @@ def sql(
         Option("--limit", "-n", min=1, help=f"Maximum number of rows; by default {_SHOWN}, or with --out all."),
     ] = None,
     explain: Annotated[bool, Option("--explain", help="Show the plan instead of the rows.")] = False,
-    memory: Annotated[str | None, Option("--memory", metavar="SIZE", help="Memory for DuckDB, e.g. 4GB.")] = None,
+    memory_limit: Annotated[str | None, Option("--memory", metavar="SIZE", help="Memory for DuckDB, e.g. 4GB.")] = None,
     threads: Annotated[int | None, Option("--threads", min=1, help="Threads of DuckDB; by default all.")] = None,
     timeout: Annotated[
         float | None, Option("--within", metavar="SECONDS", help="Time after which the statement is stopped.")
@@ -58,8 +66,8 @@ def sql(
         def run(statement: str) -> None:
             most = limit or (None if out is not None else _SHOWN + 1)
             result = catalog.sql(
-                f"EXPLAIN {statement}" if explain else statement,
-                memory_limit=memory,
+                f"EXPLAIN {statement}" if explain and not statement.casefold().startswith("explain") else statement,
+                memory_limit=memory_limit,
                 threads=threads,
                 max_rows=most,
                 timeout=timeout,
@@ -74,39 +82,71 @@ def sql(
             if is_cut:
                 hint(f"the first {_SHOWN} rows; --limit shows more")
 
-        if text is None and sys.stdin.isatty():
+        if text is not None:
+            run(text.strip().removesuffix(";"))
+        elif sys.stdin.isatty():
             _prompt(catalog, run)
         else:
-            run((text if text is not None else sys.stdin.read()).strip().removesuffix(";"))
+            _run_lines(catalog, run, sys.stdin)
 
 
 def _prompt(catalog: Namespace, run: Callable[[str], None]) -> None:
     """Runs statements until the end of the input; an error ends only its statement."""
     hint("statements end with ';'; .help shows more")
     with _editing(catalog):
-        lines: list[str] = []
+        text = ""
         while True:
             try:
-                line = input(_CONTINUATION if lines else _PROMPT)
+                line = input(_CONTINUATION if text else _PROMPT)
             except EOFError:
                 print()
                 return
             except KeyboardInterrupt:
-                lines.clear()
+                text = ""
                 print()
                 continue
-            if not lines and line.strip() in (".quit", ".exit"):
+            if not text and line.strip() in _LEAVING:
                 return
-            if not lines and line.startswith("."):
-                with _reported():
-                    _run_command(catalog, run, line)
-                continue
-            lines.append(line)
-            if line.rstrip().endswith(";"):
-                statement = "\n".join(lines).strip().removesuffix(";")
-                lines.clear()
-                with _reported():
-                    run(statement)
+            with _reported():
+                # The rest is kept also if a statement before it fails.
+                statements, text = _taken(text, line)
+                for statement in statements:
+                    _run_one(catalog, run, statement)
+
+
+def _run_lines(catalog: Namespace, run: Callable[[str], None], lines: Iterable[str]) -> None:
+    """Runs the statements and commands of a file; the first error ends it."""
+    text = ""
+    for line in lines:
+        if not text and line.strip() in _LEAVING:
+            return
+        statements, text = _taken(text, line.rstrip("\n"))
+        for statement in statements:
+            _run_one(catalog, run, statement)
+    # The last statement needs no semicolon.
+    if text.strip():
+        run(text.strip())
+
+
+def _taken(text: str, line: str) -> tuple[Sequence[str], str]:
+    """Returns the statements, or the command, that a line completes, and the rest, which is not complete."""
+    if not text and line.startswith("."):
+        return [line], ""
+    parts = [""]
+    for piece in _PIECES.findall(f"{text}{line}\n"):
+        if piece == ";":
+            parts.append("")
+        else:
+            parts[-1] += piece
+    *statements, rest = parts
+    return [it.strip() for it in statements if it.strip()], rest if rest.strip() else ""
+
+
+def _run_one(catalog: Namespace, run: Callable[[str], None], statement: str) -> None:
+    if statement.startswith("."):
+        _run_command(catalog, run, statement)
+    else:
+        run(statement)
 
 
 def _run_command(catalog: Namespace, run: Callable[[str], None], line: str) -> None:
@@ -118,9 +158,12 @@ def _run_command(catalog: Namespace, run: Callable[[str], None], line: str) -> N
             print(id)
         hint(f"{len(tables):,} tables")
     elif name == ".describe" and argument:
-        run(f"DESCRIBE {argument.strip().removesuffix(';')}")
-    else:
+        columns = 'column_name AS column, column_type AS type, "null" AS nullable'
+        run(f"SELECT {columns} FROM (DESCRIBE {argument.strip().removesuffix(';')})")  # noqa: S608 - it is checked
+    elif name == ".help":
         print(_HELP)
+    else:
+        raise err.InvalidInputError(f"{line.strip()}: {suggest(name, _COMMANDS)}")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def values(column: pa.ChunkedArray) -> Sequence[Any]:
     """
     kind = column.type
     if _is_scalar_text(kind):
-        column = column.cast(pa.string())
+        column = _in_utc(column).cast(pa.string())
         if not is_a.is_decimal(kind):
             # A fraction of zeros says nothing.
             column = pc.replace_substring_regex(column, pattern=r"\.0+(Z?)$", replacement=r"\1")
@@ -41,6 +41,8 @@ def write_csv(rows: pa.Table, stream: IO[bytes]) -> None:
         kind = column.type
         if is_a.is_dictionary(kind):
             column = column.cast(kind.value_type)
+        elif is_a.is_timestamp(kind):
+            column = _in_utc(column)
         elif not (_is_scalar_text(kind) or (_is_in_json(kind) and not is_a.is_nested(kind))):
             texts = [it if it is None or isinstance(it, str) else json_text(it) for it in values(column)]
             column = pa.chunked_array([pa.array(texts, pa.large_string())])
@@ -50,6 +52,21 @@ def write_csv(rows: pa.Table, stream: IO[bytes]) -> None:
     csv.writer(names, lineterminator="\n").writerow(rows.column_names)
     stream.write(names.getvalue().encode())
     pyarrow.csv.write_csv(pa.table(columns, rows.column_names), stream, pyarrow.csv.WriteOptions(include_header=False))
+
+
+def for_parquet(rows: pa.Table) -> pa.Table:
+    """Returns the rows with texts in place of durations, which Parquet does not have, or not as such."""
+    for number, column in enumerate(rows.columns):
+        if is_a.is_interval(column.type):
+            rows = rows.set_column(number, rows.column_names[number], pa.array(values(column), pa.string()))
+    return rows
+
+
+def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns times with a zone in UTC, whose texts every library reads; other columns as they are."""
+    kind = column.type
+    has_zone = is_a.is_timestamp(kind) and kind.tz is not None
+    return column.cast(pa.timestamp(kind.unit, "UTC")) if has_zone else column
 
 
 def _is_in_json(kind: pa.DataType) -> bool:
@@ -78,8 +95,12 @@ def _value(scalar: pa.Scalar) -> Any:
         case pa.ExtensionScalar() | pa.DictionaryScalar():
             inner = scalar.value
             return inner if inner is None else _value(inner)
+        case pa.MonthDayNanoIntervalScalar():
+            months, days, nanoseconds = scalar.as_py()
+            dates = f"{f'{months}M' if months else ''}{f'{days}D' if days else ''}"
+            return f"P{dates}T{_seconds(nanoseconds, 9)}S" if nanoseconds or not dates else f"P{dates}"
         case pa.DurationScalar():
-            return _duration(scalar.value, _FRACTIONS[kind.unit])
+            return f"PT{_seconds(scalar.value, _FRACTIONS[kind.unit])}S"
         case pa.MapScalar():
             pairs = [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
             if all(isinstance(key, str) for key, _ in pairs):
@@ -93,7 +114,8 @@ def _value(scalar: pa.Scalar) -> Any:
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _duration(value: int, digits: int) -> str:
+def _seconds(value: int, digits: int) -> str:
+    """Returns a number of seconds that has this many digits after the point."""
     whole, fraction = divmod(abs(value), 10**digits)
     part = f".{fraction:0{digits}}".rstrip("0") if fraction else ""
-    return f"{'-' if value < 0 else ''}PT{whole}{part}S"
+    return f"{'-' if value < 0 else ''}{whole}{part}"

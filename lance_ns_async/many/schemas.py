@@ -132,7 +132,7 @@ def common(
     if columns is not None:
         names = list(columns)
     if unify == "by_name" and reader.ignores_case:
-        _check_case(names)
+        _check_case(kinds, names, reader)
     schema = pa.schema([(name, _widest(name, kinds, names, reader)) for name in names])
     if parsed_filter is None:
         return schema, None
@@ -263,13 +263,16 @@ def _difference(model: _Kind, kind: _Kind) -> Difference:
     )
 
 
-def _check_case(names: Collection[str]) -> None:
+def _check_case(kinds: Sequence[_Kind], names: Collection[str], reader: Reader) -> None:
     spelling: dict[str, str] = {}
     for name in names:
         if (other := spelling.setdefault(name.casefold(), name)) != name:
+            some, others = (
+                _tables([id for kind in kinds if it in kind.schema.names for id in kind.tables]) for it in (other, name)
+            )
             raise InvalidInputError(
-                f"unify='by_name': the columns {other!r} and {name!r} differ only in case; "
-                "rename one of them, or omit it with columns=[...]"
+                f"the columns {other!r} of {some} and {name!r} of {others} differ only in case, and are one column for "
+                f"{reader.name}: rename one of them, omit it with columns=[...], or {reader.separately}"
             )
 
 

@@ -17,6 +17,7 @@ import anyio
 import lance_namespace.errors as err
 import pyarrow as pa
 
+from lance_ns_async.calls.deadline import remaining
 from lance_ns_async.errors import one_line, shortened
 from lance_ns_async.many.scanning import Scan, Source
 from lance_ns_async.many.schemas import Reader, common, with_table_column
@@ -118,7 +119,9 @@ async def sql(
     restrictions: Restrictions | None = None,
 ) -> SqlResult:
     """See `AsyncNamespace.sql`; `restrictions` are those of a remote caller."""
-    with session.within(timeout), show_progress(progress, "open tables") as show:
+    # The errors of reads, which DuckDB would repeat with their tracebacks.
+    failures: list[err.LanceNamespaceError] = []
+    with session.within(timeout):
         connection = await aside(lambda: _connect(memory_limit, threads))
         try:
             check = None
@@ -126,10 +129,18 @@ async def sql(
                 restrictions.check_text(text)
                 check = restrictions.check
             statement = await _on(connection, lambda: parse(connection, text, check))
-            versions = await _register(Tables(session, max_in_flight, show, restrictions), connection, statement)
+            shown = progress if statement.readings or statement.searches else False
+            with show_progress(shown, "open tables") as show:
+                tables = Tables(session, max_in_flight, show, restrictions)
+                versions = await _register(tables, connection, statement, failures)
             shorten = restrictions is not None
             rows = await _on(connection, lambda: _fetch(connection, statement, parameters, max_rows, shorten=shorten))
             return SqlResult(rows, versions)
+        except err.LanceNamespaceError as e:
+            if timeout is not None and (left := remaining()) is not None and left <= 0:
+                message = f"Service unavailable: sql: the statement did not end within timeout={timeout:g} seconds"
+                raise err.ServiceUnavailableError(message) from e
+            raise (failures or [e])[0] from None
         finally:
             _close(connection)
 
@@ -147,15 +158,24 @@ def _connect(memory_limit: str | None, threads: int | None) -> DuckDBPyConnectio
         raise err.InvalidInputError(f"sql: {_reason(e)}") from e
 
 
-async def _register(tables: Tables, connection: DuckDBPyConnection, statement: Statement) -> Mapping[TableId, int]:
-    """Opens what the statement reads, and gives it to DuckDB; returns the versions of the tables."""
+async def _register(
+    tables: Tables, connection: DuckDBPyConnection, statement: Statement, failures: list[err.LanceNamespaceError]
+) -> Mapping[TableId, int]:
+    """Opens what the statement reads, and gives it to DuckDB; returns the versions of the tables.
+
+    Errors of the reads that follow are added to `failures`.
+    """
     # It loads pyarrow's datasets, which nothing else needs.
     from lance_ns_async.many.relations import Relation, in_thread_of_query, with_known_types
 
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def read(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
-        return in_thread_of_query(loop, context, tables.read(sources, how))
+        try:
+            yield from in_thread_of_query(loop, context, tables.read(sources, how))
+        except err.LanceNamespaceError as e:
+            failures.append(e)
+            raise
 
     for name, search in statement.searches:
         ranked = await tables.search(search)
@@ -169,8 +189,6 @@ async def _register(tables: Tables, connection: DuckDBPyConnection, statement: S
 
 def _plan(reading: Reading, sources: Sequence[Source], known: Callable[[pa.Schema], pa.Schema]) -> Scan:
     """Returns the columns of a table or of all tables of a pattern, for DuckDB."""
-    if not sources:
-        raise err.TableNotFoundError(f"Table not found: sql: no table matches {reading.what!r}")
     schemas = [(source.table.id, source.schema) for source in sources]
     schema, _ = common(schemas, None, _READER, unify="by_name")
     if not reading.is_pattern:
@@ -257,7 +275,9 @@ def _translated(work: Callable[[], T]) -> T:
     try:
         return work()
     except duckdb.OutOfMemoryException as e:
-        raise err.InvalidInputError(f"sql: the statement needs more memory than memory_limit: {_reason(e)}") from e
+        # The rest of the message has settings of DuckDB, which a statement cannot change.
+        reason = _reason(e).partition(" Database is launched")[0].partition(" Possible solutions")[0]
+        raise err.InvalidInputError(f"sql: the statement needs more memory than `memory_limit`: {reason}") from e
     except duckdb.InterruptException as e:
         raise err.ServiceUnavailableError("Service unavailable: sql: the statement was stopped") from e
     except (duckdb.InternalException, duckdb.FatalException, duckdb.IOException) as e:

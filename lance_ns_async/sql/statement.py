@@ -133,7 +133,9 @@ def _only_statement(tree: Node, text: str) -> Node:
             )
         rest = text.encode()[int(tree.get("position") or 0) :].decode(errors="ignore")
         where = f" at {rest[:30]!r}" if tree.get("position") else ""
-        raise InvalidInputError(f"sql: {shortened(reason, 300)}{where}")
+        # Names that are no identifiers end at such a character.
+        quote = '; write names with other characters as in "my-name"' if rest[:1] in ("-", ".") else ""
+        raise InvalidInputError(f"sql: {shortened(reason, 300)}{where}{quote}")
     statements: list[Node] = tree["statements"]
     if len(statements) != 1:
         raise InvalidInputError(f"sql: there are {len(statements)} statements; pass one")
@@ -289,12 +291,14 @@ class _Names:
         """Returns the values of the arguments without and with names; they must be constants."""
         expressions = [argument["expression"] for argument in arguments]
         names = [argument["name"] for argument in arguments]
+        if not expressions:
+            return [], {}
         if any(has_reference(expression) for expression in expressions):
             raise UnsupportedOperationError(f"Not supported: sql: {function} with columns or queries as arguments")
         template = json.loads(_value(self._connection, "SELECT json_serialize_sql(?)", "SELECT 1"))
         template["statements"][0]["node"]["select_list"] = expressions
         sql = _value(self._connection, "SELECT json_deserialize_sql(?)", json.dumps(template))
-        (row,) = self._connection.execute(sql).fetchall() if expressions else [()]
+        (row,) = self._connection.execute(sql).fetchall()
         values = list(zip(names, row, strict=True))
         return [value for name, value in values if not name], {name: value for name, value in values if name}
 

@@ -12,7 +12,7 @@ import lance_namespace.errors as err
 import pyarrow as pa
 
 from lance_ns_async.engine.list import TableFilter
-from lance_ns_async.errors import nearest, raise_first
+from lance_ns_async.errors import nearest, raise_first, suggest
 from lance_ns_async.many import rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.scanning import Scan, Source, open_sources, read_sources
@@ -25,6 +25,7 @@ from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.statement import Reading, Searching
 from lance_ns_async.storage.datasets import Snapshot
 
+_FEW = 5  # Maximum number of names in a message.
 _SIBLINGS = 200  # Maximum number of names that are compared with one that does not exist.
 
 
@@ -61,7 +62,7 @@ class Tables:
         latest = await open_sources(self.session, selection, self.max_in_flight, self.progress, self._include)
         errors = self._known(latest.errors)
         for id, error in errors.items():
-            if isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError) and isinstance(id, TableId):
+            if isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError):
                 raise await self._explained(id, error) from error
         raise_first(errors.values(), len(latest.tables) + len(latest.errors))
         result: dict[Reading, Sequence[Source]] = {}
@@ -73,6 +74,8 @@ class Tables:
             else:
                 matches = Pattern.parse(reading.what).matches
                 result[reading] = [source for id, source in latest.tables.items() if matches(id)]
+                if not result[reading]:
+                    raise await self._unmatched(reading.what)
         return result
 
     def read(self, sources: Sequence[Source], how: Scan) -> AsyncGenerator[Sequence[pa.RecordBatch], None]:
@@ -103,28 +106,45 @@ class Tables:
         """Returns the errors of tables and namespaces of which the caller may know; others do not exist for it."""
         return {id: error for id, error in errors.items() if self._may_see(id)}
 
-    async def _explained(self, id: TableId, error: err.LanceNamespaceError) -> err.LanceNamespaceError:
-        """Returns the error for a table that does not exist, with the id that is probably meant.
+    async def _explained(self, id: Id, error: err.LanceNamespaceError) -> err.LanceNamespaceError:
+        """Returns the error for a table or namespace that does not exist, with the id that is probably meant.
 
         Cost: a listing of its namespace; if there is no such namespace, one of the namespace's siblings.
         """
-        meant: Id | None = None
-        parent = NamespaceId(id[:-1])
-        # A suggestion must not hide the error itself.
+        near: Id | None = None
+        if isinstance(id, TableId):
+            parent = NamespaceId(id[:-1])
+            name = nearest(id.name, await self._tables_in(parent))
+            if name is not None:
+                near = parent.table(name)
+            elif parent and (namespace := await self._namespace_like(parent)) is not None:
+                near = namespace.table(id.name)
+        elif id:
+            near = await self._namespace_like(NamespaceId(id))
+        return error if near in (None, id) else type(error)(f"{error}; did you mean {near}?")
+
+    async def _unmatched(self, pattern: str) -> err.TableNotFoundError:
+        """Returns the error for a pattern without a table, with some tables where it starts; costs a listing."""
+        names = await self._tables_in(Pattern.parse(pattern).start)
+        known = f"; {suggest('', names, most=_FEW)}" if names else ""
+        return err.TableNotFoundError(f"Table not found: sql: no table matches {pattern!r}{known}")
+
+    async def _tables_in(self, parent: NamespaceId) -> Sequence[str]:
+        """Returns the names of some tables; none after an error, which must not hide the one that it explains."""
         with suppress(err.LanceNamespaceError):
-            try:
-                listed = await list_tables(self.session, spec.ListTablesRequest(id=list(parent), limit=_SIBLINGS))
-                tables = [name for name in listed.tables if self._may_see(parent.table(name))]
-                if (near := nearest(id.name, tables)) is not None:
-                    meant = parent.table(near)
-            except err.NamespaceNotFoundError:
-                above = NamespaceId(parent[:-1])
-                request = spec.ListNamespacesRequest(id=list(above), limit=_SIBLINGS)
-                names = (await list_namespaces(self.session, request)).namespaces
-                near = nearest(parent[-1], [name for name in names if self._may_see(above.child(name))])
-                if near is not None:
-                    meant = above.child(near).table(id.name)
-        return error if meant is None else type(error)(f"{error}; did you mean {meant}?")
+            listed = await list_tables(self.session, spec.ListTablesRequest(id=list(parent), limit=_SIBLINGS))
+            return [name for name in listed.tables if self._may_see(parent.table(name))]
+        return []
+
+    async def _namespace_like(self, id: NamespaceId) -> NamespaceId | None:
+        """Returns the namespace that exists and is probably meant; None if there is none, or after an error."""
+        above = NamespaceId(id[:-1])
+        with suppress(err.LanceNamespaceError):
+            request = spec.ListNamespacesRequest(id=list(above), limit=_SIBLINGS)
+            names = (await list_namespaces(self.session, request)).namespaces
+            near = nearest(id[-1], [name for name in names if self._may_see(above.child(name))])
+            return None if near is None else above.child(near)
+        return None
 
     def _may_see(self, id: Id) -> bool:
         return self.restrictions is None or self.restrictions.may_see(id)
