@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from tempfile import mkstemp
@@ -152,15 +152,15 @@ def lock(file: Path, wait: float) -> Iterator[None]:
         path.touch(0o600)
     except OSError as error:
         raise Misuse(f"{file}: {error.strerror}") from error
-    try:
-        # SQLite's locks exist on every platform, and end with the process.
-        connection = sqlite3.connect(path, timeout=wait, isolation_level=None)
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-            raise Misuse(f"{file}: its lock {path} cannot be used ({error})") from error
-        raise Misuse(f"{file}: in use by another lance-ns; try again when that has ended") from None
-    with closing(connection):
+    with ExitStack() as stack:
+        try:
+            # SQLite's locks exist on every platform, and end with the process.
+            connection = stack.enter_context(closing(sqlite3.connect(path, timeout=wait, isolation_level=None)))
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise Misuse(f"{file}: its lock {path} cannot be used ({error})") from error
+            raise Misuse(f"{file}: in use by another lance-ns; try again when that has ended") from None
         yield
 
 
