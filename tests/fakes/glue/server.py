@@ -94,7 +94,7 @@ class GlueServer(FakeServer):
 
     def refuse(self, refusal: calls.Refusal) -> None:
         with self._lock:
-            self._refusals.append(calls.refusal)
+            self._refusals.append(refusal)
 
     def break_off(self, occasion: calls.Occasion, when: When) -> None:
         self._add(calls.OperationFault(occasion, when, None))
