@@ -43,9 +43,7 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"^request_data: not an Arrow IPC stream \("),
-        (b"garbage", r"^request_data: not an Arrow IPC stream \("),
-        (b"\0" * 64, r"^request_data: not an Arrow IPC stream \("),
+        *((it, r"^request_data: not an Arrow IPC stream \(") for it in (b"", b"garbage", b"\0" * 64)),
         (stream(ROWS)[:-200], r"^request_data: not an Arrow IPC stream \("),
         (stream(ROWS)[:60] + b"\xff" * 40 + stream(ROWS)[100:], r"^request_data: not an Arrow IPC stream \("),
         (b"ARROW1\0\0", "^request_data: must be an Arrow IPC stream, not a file"),
