@@ -9,7 +9,6 @@ import pytest
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace
 from tests.fakes.iceberg import FakeIceberg
-from tests.fakes.s3 import FakeS3
 from tests.support.gateway import served
 
 
@@ -36,9 +35,3 @@ async def reader(request: pytest.FixtureRequest, ns: AsyncNamespace, tmp_path: P
     with served("dir", {"root": str(tmp_path / "lake")}) as gateway:
         async with AsyncNamespace.connect("rest", {**gateway.properties, "data_operations": "remote"}) as remote:
             yield remote
-
-
-@pytest.fixture
-def s3() -> Iterator[FakeS3]:
-    with FakeS3() as running:
-        yield running

@@ -29,6 +29,12 @@ pytestmark = [pytest.mark.bare, pytest.mark.environment]
 COUNT = CountTableRowsRequest(id=ID)
 
 
+@pytest.fixture
+def s3() -> Iterator[FakeS3]:
+    with FakeS3() as running:
+        yield running
+
+
 @asynccontextmanager
 async def on(s3: FakeS3) -> AsyncIterator[AsyncNamespace]:
     """Provides a catalog whose only table is in that storage."""

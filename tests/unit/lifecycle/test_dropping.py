@@ -54,6 +54,12 @@ def server() -> Iterator[FakeIceberg]:
 
 
 @pytest.fixture
+def s3() -> Iterator[FakeS3]:
+    with FakeS3() as running:
+        yield running
+
+
+@pytest.fixture
 def properties(server: FakeIceberg, tmp_path: Path) -> Mapping[str, str]:
     return {"endpoint": server.endpoint, "root": tmp_path.as_uri()}
 

@@ -31,6 +31,12 @@ VENDING = "polaris-generic-table-access-delegation"
 LATER = 4_000_000_000_000
 
 
+@pytest.fixture
+def s3() -> Iterator[FakeS3]:
+    with FakeS3() as running:
+        yield running
+
+
 async def test_waiting_for_a_storage_ends_with_the_operations_time(s3: FakeS3) -> None:
     backend, id = MemoryBackend(), TableId(["t"])
     backend.tables[id] = Table(id, "s3://lake/t", storage_options=s3.options)
