@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _QUIET, _LONG = 20, 200
 """Turns of the loop without other work after which it is idle, and the maximum number to wait for that. Data that was
@@ -44,6 +46,11 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """Returns the result of `work`, with its timers skipped; the time of the running loop includes the skipped time."""
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(work)
+
+
+def skipping_timers(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Runs a test with its timers skipped."""
+    return wraps(test)(lambda *args, **kwargs: run(test(*args, **kwargs)))
 
 
 async def idle() -> None:

@@ -36,9 +36,7 @@ _PLAIN: Sequence[tuple[int, type[LanceNamespaceError], Then]] = (
     (408, err.ServiceUnavailableError, "reads"),
     (418, err.InternalError, "never"),
     (429, err.ThrottlingError, "again"),
-    (502, err.ServiceUnavailableError, "reads"),
-    (503, err.ServiceUnavailableError, "reads"),
-    (504, err.ServiceUnavailableError, "reads"),
+    *((it, err.ServiceUnavailableError, "reads") for it in (502, 503, 504)),
 )
 _NO_CATALOG = "HTTP 404: Bad day"
 _CONFLICT = Expected(err.InternalError, "HTTP 409: Bad day", "never", declares=err.TableAlreadyExistsError)
@@ -70,10 +68,7 @@ STATUSES: Sequence[Fault] = (
 """Statuses with an HTML page, which is not from the catalog."""
 
 _RETRY_AFTER: Sequence[tuple[int, type[LanceNamespaceError], str, Then]] = (
-    (429, err.ThrottlingError, "0", "again"),
-    (429, err.ThrottlingError, "Wed, 21 Oct 2015 07:28:00 GMT", "again"),
-    (429, err.ThrottlingError, "soon", "again"),
-    (429, err.ThrottlingError, "-5", "again"),
+    *((429, err.ThrottlingError, it, "again") for it in ("0", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "-5")),
     (503, err.ServiceUnavailableError, "0", "reads"),
     (429, err.ThrottlingError, "86400", "never"),
     (503, err.ServiceUnavailableError, "86400", "doubt"),

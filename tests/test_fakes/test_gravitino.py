@@ -35,8 +35,7 @@ def server() -> Iterator[FakeGravitino]:
     [
         # Tables.
         ("POST", f"{T}/describe", {}, 200, {"managed_versioning": False, "metadata": {}, "namespace": []}),
-        ("POST", "/v1/table/c$s$zz/describe", {}, 404, 4),
-        ("POST", "/v1/table/c$zz$t/describe", {}, 404, 4),
+        *(("POST", it, {}, 404, 4) for it in ("/v1/table/c$s$zz/describe", "/v1/table/c$zz$t/describe")),
         ("POST", "/v1/table/zz$s$t/describe", {}, 404, 1),
         ("POST", f"{T}/exists", {}, 200, None),
         ("POST", "/v1/table/c$s$zz/exists", {}, 404, 4),
@@ -50,8 +49,7 @@ def server() -> Iterator[FakeGravitino]:
         ("POST", f"{T}/register", PLACE, 409, 5),
         *(("POST", f"{T}/register", {**PLACE, "mode": m}, 200, ...) for m in ("Overwrite", "overwrite", "OVERWRITE")),
         ("POST", f"{T}/register", {**PLACE, "mode": "bad"}, 400, 13),
-        ("POST", f"{T}/alter_columns", {}, 400, 13),
-        ("POST", f"{T}/drop_columns", {}, 400, 13),
+        *(("POST", it, {}, 400, 13) for it in (f"{T}/alter_columns", f"{T}/drop_columns")),
         *(
             ("POST", f"{T}/{operation}", {}, 404, NO_PATH)
             for operation in ("version/list", "stats", "update", "query", "index/list", "tags/list", "rename")
@@ -61,8 +59,7 @@ def server() -> Iterator[FakeGravitino]:
         ("GET", "/v1/table", None, 404, NO_PATH),
         # Namespaces.
         ("POST", f"{S}/describe", {}, 200, {"properties": {}}),
-        ("POST", "/v1/namespace/$/describe", {}, 400, 13),
-        ("POST", "/v1/namespace/$/exists", {}, 400, 13),
+        *(("POST", it, {}, 400, 13) for it in ("/v1/namespace/$/describe", "/v1/namespace/$/exists")),
         ("POST", "/v1/namespace/c$zz/describe", {}, 404, 1),
         ("POST", "/v1/namespace/c$new/create", {"properties": {"a": None}}, 500, 18),
         ("POST", f"{S}/create", {}, 409, 2),
@@ -83,8 +80,7 @@ def server() -> Iterator[FakeGravitino]:
         ("GET", "/v1/namespace/zz/list", None, 404, 1),
         ("GET", f"{S}2/table/list?limit=1", None, 200, {"tables": ["c$s2$t1"], "page_token": "1"}),
         ("GET", f"{S}2/table/list?limit=1&page_token=1", None, 200, {"tables": ["c$s2$t2"], "page_token": "missing"}),
-        ("GET", "/v1/namespace/c/table/list", None, 400, 13),
-        ("GET", f"{S}/table/list?limit=0", None, 400, 13),
+        *(("GET", it, None, 400, 13) for it in ("/v1/namespace/c/table/list", f"{S}/table/list?limit=0")),
         ("GET", f"{S}/table/list?limit=-1", None, 400, 13),
         ("GET", f"{S}/table/list?limit=x", None, 404, NO_PATH),
         ("GET", f"{S}/table/list?page_token=zz", None, 400, 13),

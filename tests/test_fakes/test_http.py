@@ -39,12 +39,9 @@ def test_what_is_signed_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [
-        ("/v1/namespaces?a=c", BODY, {}),
-        ("/v1/namespaces", BODY, {}),
-        ("/v1/Namespaces?a=b", BODY, {}),
+        *((it, BODY, {}) for it in ("/v1/namespaces?a=c", "/v1/namespaces", "/v1/Namespaces?a=b")),
         (PATH, BODY.replace('"a"', '"b"'), {}),
-        (PATH, BODY, {"Content-Type": "text/plain"}),
-        (PATH, BODY, {"X-Amz-Date": "later"}),
+        *((PATH, BODY, it) for it in ({"Content-Type": "text/plain"}, {"X-Amz-Date": "later"})),
         (PATH, BODY, {"X-Amz-Added": "unsigned"}),
     ],
     ids=["query", "no-query", "path", "body", "header", "date", "unsigned"],

@@ -117,8 +117,7 @@ def at(location: Any, stored: str) -> tuple[str, str, Any, int, Any]:
         ("POST", "/schemas", {"name": "s2"}, 404, NO_CATALOG),
         ("POST", "/schemas", schema(properties=None), 200, {"properties": None}),
         ("GET", "/schemas/c1.s1.", None, 200, {"name": "s1"}),
-        ("GET", "/schemas/c1.", None, 400, INVALID),
-        ("GET", "/schemas/c1", None, 400, INVALID),
+        *(("GET", it, None, 400, INVALID) for it in ("/schemas/c1.", "/schemas/c1")),
         ("GET", "/schemas/c1.zz", None, 404, NO_SCHEMA),
         ("GET", "/schemas/zz.s1", None, 404, NO_CATALOG),
         ("HEAD", "/schemas/c1.s1", None, 200, None),
@@ -144,8 +143,7 @@ def at(location: Any, stored: str) -> tuple[str, str, Any, int, Any]:
         ("POST", "/tables", "{nonsense", 400, INVALID),
         ("POST", "/tables", [], 400, INVALID),
         ("GET", "/tables/c1.s1.t0", None, 200, {"name": "t0", "storage_location": "file:///data/t0"}),
-        ("GET", "/tables/c1.s1.T0", None, 404, NO_TABLE),
-        ("GET", "/tables/c1.s1.a%2Fb", None, 404, NO_TABLE),
+        *(("GET", it, None, 404, NO_TABLE) for it in ("/tables/c1.s1.T0", "/tables/c1.s1.a%2Fb")),
         ("GET", "/tables/c1.zz.t0", None, 404, NO_SCHEMA),
         ("GET", "/tables/zz.s1.t0", None, 404, NO_CATALOG),
         *(("GET", f"/tables/{name}", None, 400, INVALID) for name in ("c1.s1", "c1.s1.", "c1.s1.a.b", "c1.s1.a%2Eb")),
@@ -153,8 +151,7 @@ def at(location: Any, stored: str) -> tuple[str, str, Any, int, Any]:
         ("HEAD", "/tables/c1.s1.", None, 400, None),
         ("DELETE", "/tables/c1.s1.t0", None, 200, "200 OK"),
         ("DELETE", "/tables/c1.s1.zz", None, 404, NO_TABLE),
-        ("GET", "/tables?catalog_name=c1", None, 400, INVALID),
-        ("GET", f"{LIST}&omit_columns=yes", None, 400, INVALID),
+        *(("GET", it, None, 400, INVALID) for it in ("/tables?catalog_name=c1", f"{LIST}&omit_columns=yes")),
         *(("GET", f"{LIST}&max_results={size}", None, 400, INVALID) for size in ("99999999999", "-1", "x")),
         # Names.
         *(("POST", "/schemas", schema(name), 200, {"name": name}) for name in ("a-b_c@d", "-x", "S1", "x" * 255)),
@@ -270,9 +267,7 @@ def test_pages(server: FakeUnity) -> None:
     """The token of a full page is its last name, also if nothing follows; the first of repeated parameters counts."""
     server.add_lance_tables("c1", "s1", 100)
     for query, size, token in (
-        ("", 100, "t0098"),
-        ("&max_results=0", 100, "t0098"),
-        ("&max_results=1000", 100, "t0098"),
+        *((it, 100, "t0098") for it in ("", "&max_results=0", "&max_results=1000")),
         ("&max_results=2", 2, "t0000"),
         ("&max_results=1&max_results=3", 1, "t0"),
         ("&page_token=", 100, "t0098"),
@@ -342,11 +337,8 @@ def bearing(token: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({}, (401, "UNAUTHENTICATED")),
-        ({"Authorization": "Basic cm9vdDpwdw=="}, (401, "UNAUTHENTICATED")),
-        (bearing("junk"), (401, "UNAUTHENTICATED")),
-        (bearing("unknown"), (403, "PERMISSION_DENIED")),
-        (bearing("nobody"), (403, "PERMISSION_DENIED")),
+        *((it, (401, "UNAUTHENTICATED")) for it in ({}, {"Authorization": "Basic cm9vdDpwdw=="}, bearing("junk"))),
+        *((it, (403, "PERMISSION_DENIED")) for it in (bearing("unknown"), bearing("nobody"))),
     ],
 )
 def test_users_need_a_token(headers: dict[str, str], expected: tuple[int, str]) -> None:
@@ -388,8 +380,7 @@ def test_the_owner_cannot_declare_at_a_location_in_use() -> None:
     with FakeUnity(catalog="c1", authorization=["all"]) as server:
         server.add_table("c1", "s1", "t1", location=str(TABLE["storage_location"]))
         for changes, expected in (
-            ({}, (403, "PERMISSION_DENIED")),
-            ({"name": "t2"}, (403, "PERMISSION_DENIED")),
+            *((it, (403, "PERMISSION_DENIED")) for it in ({}, {"name": "t2"})),
             ({"storage_location": "s3://bkt/other"}, (400, "TABLE_ALREADY_EXISTS")),
         ):
             assert error(call(server, "POST", "/tables", new(**changes), bearing("all")))[:2] == expected

@@ -19,6 +19,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.model import NamespaceId, TableId
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.memory import MemoryBackend, over
+from tests.support.errors import catch
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
 SECRET = "hush-hush-4711"
@@ -40,8 +41,7 @@ async def test_a_closed_namespace_begins_nothing(backend: MemoryBackend) -> None
         *(lambda: ns.describe_tables([["r"]]), lambda: ns.list_many([[]]), lambda: ns.exists(["r"])),
         *(lambda: anext(ns.iter_tables()), lambda: anext(ns.iter_namespaces(recursive=True))),
     ):
-        with pytest.raises(err.InvalidInputError, match="namespace memory: it is closed; connect anew"):
-            await operation()
+        await catch(err.InvalidInputError, operation(), "namespace memory: it is closed; connect anew")
     assert not backend.calls
 
 
@@ -66,14 +66,12 @@ async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
         backend.most_in_flight, backend.turns = 0, 20
         described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=limit)
         assert (len(described.tables), backend.most_in_flight) == (20, most)
-    with pytest.raises(err.InvalidInputError, match="max_in_flight 0"):
-        await over(backend).list_many([[]], max_in_flight=0)
+    await catch(err.InvalidInputError, over(backend).list_many([[]], max_in_flight=0), "max_in_flight 0")
 
 
 async def test_the_existence_of_what_is_denied_is_not_denied(backend: MemoryBackend) -> None:
     backend.faults["describe_table", TableId(["r"])] = err.PermissionDeniedError("Permission denied: r")
-    with pytest.raises(err.PermissionDeniedError):
-        await over(backend).exists(["r"])
+    await catch(err.PermissionDeniedError, over(backend).exists(["r"]))
     assert await over(backend).exists(["a", "t"])
     assert not await over(backend).exists(["a", "x"]) and not await over(backend).exists(["x", "y"])
     assert await over(backend).exists(NamespaceId(["a"])) and await over(backend).exists(NamespaceId())
@@ -133,8 +131,7 @@ async def test_a_namespace_that_cannot_be_replaced_is_left_as_it_was(backend: Me
     ],
 )
 async def test_malformed_requests_are_invalid_input(backend: MemoryBackend, request_: Any, problem: str) -> None:
-    with pytest.raises(err.InvalidInputError) as raised:
-        await over(backend).describe_table(request_)
+    raised = await catch(err.InvalidInputError, over(backend).describe_table(request_))
     assert problem in str(raised.value) and SECRET not in str(raised.value)
     assert not backend.calls
 

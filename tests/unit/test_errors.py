@@ -219,9 +219,7 @@ async def test_what_pylance_raises_is_raised_again_with_its_subject(name: str) -
     ("make", "cls"),
     [
         (lambda: NotImplementedError("m"), err.UnsupportedOperationError),
-        (lambda: OSError("m"), err.InternalError),
-        (lambda: ValueError("m"), err.InternalError),
-        (lambda: RuntimeError("m"), err.InternalError),
+        *((it, err.InternalError) for it in (lambda: OSError("m"), lambda: ValueError("m"), lambda: RuntimeError("m"))),
         (lambda: OSError("m: error sending request"), err.ServiceUnavailableError),
         (lambda: err.InternalError("m: error sending request"), err.ServiceUnavailableError),
     ],

@@ -22,23 +22,7 @@ from moto.core.utils import utcnow
 from moto.glue.models import glue_backends
 from moto.sts.models import AssumedRole, sts_backends
 
-from tests.fakes.glue.calls import (
-    REQUEST_ID,
-    GlueCall,
-    GlueQuirks,
-    Occasion,
-    OperationDelay,
-    OperationFault,
-    OperationHold,
-    Refusal,
-    call_of,
-    format_message,
-    is_glue,
-    is_lake_formation,
-    operation_of,
-    refusal,
-    signer_of,
-)
+from tests.fakes.glue import calls
 from tests.fakes.glue.moto import ACCOUNT, HTML_ERROR, CatalogMoto, StockMoto
 from tests.fakes.glue.scopes import CatalogScope, root_of
 from tests.fakes.http import FakeServer
@@ -53,32 +37,32 @@ class GlueServer(FakeServer):
     """AWS Glue, Lake Formation and STS on one port: moto, with faults in front of it. One process can have one
     server."""
 
-    def __init__(self, quirks: GlueQuirks, region: str) -> None:
+    def __init__(self, quirks: calls.GlueQuirks, region: str) -> None:
         super().__init__()
         self._moto = StockMoto() if quirks.stock else CatalogMoto(quirks)
         self._region = region
         self._sessions = Sessions(lenient=quirks.stock)
-        self._refusals: list[Refusal] = []
-        self._held: list[OperationHold] = []
+        self._refusals: list[calls.Refusal] = []
+        self._held: list[calls.OperationHold] = []
         self._lake = self._new_lake()
 
     def handle(self, request: Received) -> Answer:
         refused = self._refused(request)
         if refused is not None:
             return refused
-        if is_lake_formation(request):
+        if calls.is_lake_formation(request):
             with self._lock:
                 return self._lake.answer(request, {KEY: (SECRET, None), **self._sessions.keys})
         answer = self._moto.answer(request)
-        if not is_glue(request):
+        if not calls.is_glue(request):
             self._sessions.note()
         return answer
 
     def operations(self) -> list[str]:
-        return [operation_of(request) for request in self.requests]
+        return [calls.operation_of(request) for request in self.requests]
 
-    def received(self) -> list[GlueCall]:
-        return [call_of(request) for request in self.requests]
+    def received(self) -> list[calls.GlueCall]:
+        return [calls.call_of(request) for request in self.requests]
 
     def figure(self, name: str) -> int:
         return int(getattr(self, name))
@@ -108,23 +92,23 @@ class GlueServer(FakeServer):
             moto = self._extended()
             moto.quirks = replace(moto.quirks, **changes)
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: calls.Refusal) -> None:
         with self._lock:
             self._refusals.append(refusal)
 
-    def break_off(self, occasion: Occasion, when: When) -> None:
-        self._add(OperationFault(occasion, when, None))
+    def break_off(self, occasion: calls.Occasion, when: When) -> None:
+        self._add(calls.OperationFault(occasion, when, None))
 
-    def answer_html(self, occasion: Occasion, status: int) -> None:
-        self._add(OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
+    def answer_html(self, occasion: calls.Occasion, status: int) -> None:
+        self._add(calls.OperationFault(occasion, "before", replace(HTML_ERROR, status=status)))
 
-    def slow_down(self, occasion: Occasion, seconds: float) -> None:
+    def slow_down(self, occasion: calls.Occasion, seconds: float) -> None:
         with self._lock:
-            self._delays.append(OperationDelay(occasion, seconds))
+            self._delays.append(calls.OperationDelay(occasion, seconds))
 
-    def hold_back(self, occasion: Occasion) -> int:
+    def hold_back(self, occasion: calls.Occasion) -> int:
         """Makes calls wait until `let_go`; returns the number of the hold."""
-        hold = OperationHold(occasion)
+        hold = calls.OperationHold(occasion)
         with self._lock:
             self._holds.append(hold)
             self._held.append(hold)
@@ -187,14 +171,14 @@ class GlueServer(FakeServer):
         return self._moto
 
     def _refused(self, request: Received) -> Answer | None:
-        service = "glue" if is_glue(request) else "lakeformation" if is_lake_formation(request) else "sts"
-        action = f"{service}:{operation_of(request)}"
+        service = "glue" if calls.is_glue(request) else "lakeformation" if calls.is_lake_formation(request) else "sts"
+        action = f"{service}:{calls.operation_of(request)}"
         result = next((each for each in self._refusals if each.occasion.takes(request)), None)
         if result is not None:
-            message = result.message or format_message(result.code, action)
-            return refusal(request, result.code, message, result.status).with_headers(result.headers)
+            message = result.message or calls.format_message(result.code, action)
+            return calls.refusal(request, result.code, message, result.status).with_headers(result.headers)
         code = self._sessions.fault(request)
-        return refusal(request, code, format_message(code, action)) if code else None
+        return calls.refusal(request, code, calls.format_message(code, action)) if code else None
 
 
 _ARN = re.compile(r"arn:aws:glue:([a-z0-9-]+):([0-9]{12}):table/((?:[^/]+/)*)([^/]+)/([^/]+)")
@@ -239,24 +223,24 @@ class LakeFormation:
             return refused
         parameters = request.json
         if (problem := _problem(parameters)) is not None:
-            return refusal(request, "InvalidInputException", problem)
+            return calls.refusal(request, "InvalidInputException", problem)
         match = _ARN.fullmatch(parameters["TableArn"])
         if match is None or match[1] != self._region:
-            return refusal(request, "InvalidInputException", f"Invalid table ARN: {parameters['TableArn']}")
+            return calls.refusal(request, "InvalidInputException", f"Invalid table ARN: {parameters['TableArn']}")
         _, account, catalogs, database, name = match.groups()
         try:
             table = self._root(account).below(catalogs.split("/")[:-1]).get_table(database, name).as_dict()
         except JsonRESTError:
-            return refusal(request, "EntityNotFoundException", "Table not found.")
+            return calls.refusal(request, "EntityNotFoundException", "Table not found.")
         return self._decide(request, parameters, f"{catalogs}{database}/{name}", table["StorageDescriptor"]["Location"])
 
     def _decide(self, request: Received, parameters: Mapping[str, Any], table: str, location: str) -> Answer:
         granted = self._grants.get(table, frozenset({"ALL"}))
         if "ALL" not in granted and not set(parameters.get("Permissions", ())) <= granted:
-            return refusal(request, "AccessDeniedException", _DENIED.format(table))
+            return calls.refusal(request, "AccessDeniedException", _DENIED.format(table))
         if table in self._filtered and "CELL_FILTER_PERMISSION" not in parameters.get("SupportedPermissionTypes", ()):
             message = "Cell level permissions exist on the table, which the caller does not support."
-            return refusal(request, "PermissionTypeMismatchException", message)
+            return calls.refusal(request, "PermissionTypeMismatchException", message)
         self._count += 1
         lifetime = parameters.get("DurationSeconds", 3600) if self._lifetime is None else self._lifetime
         body = {
@@ -266,7 +250,7 @@ class LakeFormation:
             "Expiration": time.time() + lifetime,
             "VendedS3Path": [location],
         }
-        headers = {"Content-Type": "application/json", "x-amzn-RequestId": REQUEST_ID}
+        headers = {"Content-Type": "application/json", "x-amzn-RequestId": calls.REQUEST_ID}
         return Answer(200, json.dumps(body).encode(), headers)
 
 
@@ -318,7 +302,7 @@ class Sessions:
 
     def fault(self, request: Received) -> str | None:
         """Returns the error code for the credentials of a request; None if they are valid."""
-        key, _ = signer_of(request)
+        key, _ = calls.signer_of(request)
         if key in self._expired:
             return "ExpiredTokenException"
         role = self._roles.get(key)

@@ -9,22 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from uuid import UUID, uuid4
 
 from tests.fakes.http import FakeServer, Refusal
-from tests.fakes.lakekeeper.catalog import (
-    Change,
-    Json,
-    LakekeeperWarehouse,
-    Levels,
-    NewNamespace,
-    NewTable,
-    Rename,
-    Unread,
-    check_parts,
-    flag,
-    fold,
-    fold_name,
-    page_size,
-    read,
-)
+from tests.fakes.lakekeeper import catalog
 from tests.fakes.server import Answer, Received
 
 from ..tokens import Tokens
@@ -56,7 +41,7 @@ class FakeLakekeeper(FakeServer):
         base: str = "s3://bucket/lake",
         also: Sequence[str] = (),
         soft: bool = False,
-        vends: Sequence[Json] | None = None,
+        vends: Sequence[catalog.Json] | None = None,
         client: tuple[str, str] | None = None,
     ) -> None:
         """Creates a server.
@@ -70,11 +55,11 @@ class FakeLakekeeper(FakeServer):
         """
         super().__init__()
         self.tokens = Tokens(client=client)
-        self.warehouse = LakekeeperWarehouse(base, also=also, soft=soft)
+        self.warehouse = catalog.LakekeeperWarehouse(base, also=also, soft=soft)
         self._prefix = str(uuid4())
         self._vends = vends
         self._finished: dict[str, Answer] = {}  # Answers to changes, by the key of the change
-        self._removed: dict[tuple[Levels, str], int] = {}  # The times at which requests deleted tables, by folded names
+        self._removed: dict[tuple[catalog.Levels, str], int] = {}  # The times of deletions by requests, by folded names
 
     @property
     def properties(self) -> dict[str, str]:
@@ -105,7 +90,7 @@ class FakeLakekeeper(FakeServer):
     def add_iceberg_table(self, levels: Sequence[str], name: str) -> None:
         """Adds an Iceberg table, which uses the name and is not listed among generic tables."""
         with self._lock:
-            self.warehouse.plant_namespace(levels, {}).iceberg.add(fold_name(name))
+            self.warehouse.plant_namespace(levels, {}).iceberg.add(catalog.fold_name(name))
 
     def error(self, status: int) -> Answer:
         return Refusal(status, None, "on demand").answer()
@@ -113,12 +98,12 @@ class FakeLakekeeper(FakeServer):
     def handle(self, request: Received) -> Answer:
         try:
             return self._route(request)
-        except (Refusal, Unread) as refusal:
+        except (Refusal, catalog.Unread) as refusal:
             return refusal.answer()
 
     def _route(self, request: Received) -> Answer:
         if len(request.body) > _LARGEST_BODY:
-            raise Unread(413, "Failed to buffer the request body: length limit exceeded")
+            raise catalog.Unread(413, "Failed to buffer the request body: length limit exceeded")
         path, _, query = request.path.partition("?")
         params = dict(parse_qsl(query, keep_blank_values=True))
         if (request.method, path) == ("POST", "/idp/token"):
@@ -196,7 +181,7 @@ class FakeLakekeeper(FakeServer):
         return self._page("namespaces", items, params, last_is_empty=False)
 
     def _create_namespace(self, request: Received) -> Answer:
-        body = read(NewNamespace, request)
+        body = catalog.read(catalog.NewNamespace, request)
         if not body.namespace:
             return Answer(500, b"Service panicked", {"Content-Type": "text/plain; charset=utf-8"})
         space = self.warehouse.create_namespace(tuple(body.namespace), body.properties or {})
@@ -210,12 +195,12 @@ class FakeLakekeeper(FakeServer):
         return Answer(204)
 
     def _drop_namespace(self, ns: str, params: Mapping[str, str]) -> Answer:
-        recursive, force = flag(params, "recursive"), flag(params, "force")
+        recursive, force = catalog.flag(params, "recursive"), catalog.flag(params, "force")
         self.warehouse.drop_namespace(_levels(ns), recursive=recursive, force=force)
         return Answer(204)
 
     def _change_properties(self, ns: str, request: Received) -> Answer:
-        body, properties = read(Change, request), self.warehouse.space(_levels(ns)).properties
+        body, properties = catalog.read(catalog.Change, request), self.warehouse.space(_levels(ns)).properties
         removed = [key for key in body.removals if properties.pop(key, None) is not None]
         properties.update(body.updates)
         missing = [key for key in body.removals if key not in removed]
@@ -228,7 +213,7 @@ class FakeLakekeeper(FakeServer):
         return self._page("identifiers", items, params)
 
     def _create_table(self, ns: str, request: Received) -> Answer:
-        body = read(NewTable, request).model_dump(by_alias=True)
+        body = catalog.read(catalog.NewTable, request).model_dump(by_alias=True)
         _check_new(body)
         return Answer.of({"table": _render(self.warehouse.create_table(_levels(ns), body))})
 
@@ -244,15 +229,15 @@ class FakeLakekeeper(FakeServer):
         self.warehouse.table(_levels(ns), name)
         return Answer.of({"storage-credentials": self._vended()})
 
-    def _vended(self) -> Sequence[Json]:
+    def _vended(self) -> Sequence[catalog.Json]:
         if self._vends is None and self.warehouse.base.startswith("s3:"):
             return [{"prefix": f"{self.warehouse.base}/", "config": _WITHOUT_STS}]
         return self._vends or []
 
     def _drop_table(self, ns: str, name: str, params: Mapping[str, str], request: Received) -> Answer:
-        force, _ = flag(params, "force"), flag(params, "purgeRequested")
+        force, _ = catalog.flag(params, "force"), catalog.flag(params, "purgeRequested")
         self.warehouse.space(_levels(ns))
-        key = (fold(_levels(ns)), fold_name(name))
+        key = (catalog.fold(_levels(ns)), catalog.fold_name(name))
         if self.warehouse.soft and not force and self._removed.get(key, -1) >= request.arrived:
             # With soft deletion, concurrent deletions of a table all succeed.
             return Answer(204)
@@ -261,7 +246,7 @@ class FakeLakekeeper(FakeServer):
         return Answer(204)
 
     def _rename(self, request: Received) -> Answer:
-        body = read(Rename, request)
+        body = catalog.read(catalog.Rename, request)
         if not body.source.namespace:
             raise Refusal(400, "InvalidSourceIdent", "The namespace of the source is empty")
         if not body.destination.name:
@@ -272,7 +257,7 @@ class FakeLakekeeper(FakeServer):
 
     def _page(self, key: str, items: Sequence[Any], params: Mapping[str, str], *, last_is_empty: bool = True) -> Answer:
         """Returns a page, with a token unless the page is empty, or not full: so the last page of tables is empty."""
-        size = min(page_size(params, _USUAL_PAGE), _LARGEST_PAGE)
+        size = min(catalog.page_size(params, _USUAL_PAGE), _LARGEST_PAGE)
         token = params.get("pageToken", "0")
         if not token.isdecimal() and (token or last_is_empty):
             if last_is_empty:
@@ -292,14 +277,14 @@ def _choose(handlers: Mapping[str, Handler], request: Received) -> Handler:
     return handlers.get(method, lambda: Answer(405, b"", {"Allow": ",".join(handlers)}))
 
 
-def _levels(ns: str) -> Levels:
+def _levels(ns: str) -> catalog.Levels:
     """Returns the levels in a path or a query; a plus becomes a blank after percent-decoding."""
     levels = tuple(level.replace("+", " ") for level in ns.split("\x1f"))
-    check_parts(levels)
+    catalog.check_parts(levels)
     return levels
 
 
-def _check_new(body: Json) -> None:
+def _check_new(body: catalog.Json) -> None:
     if not body["name"]:
         raise Refusal(400, "InvalidName", "Generic table name cannot be empty")
     if "+" in body["name"]:
@@ -308,5 +293,5 @@ def _check_new(body: Json) -> None:
         raise Refusal(400, "InvalidFormat", "Generic table format must start with a lowercase letter.")
 
 
-def _render(table: Json) -> Json:
+def _render(table: catalog.Json) -> catalog.Json:
     return {key: value for key, value in table.items() if key not in ("id", "space")}

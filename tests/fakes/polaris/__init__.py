@@ -18,17 +18,7 @@ from uuid import uuid4
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.fakes.http import FakeServer, Refusal
-from tests.fakes.polaris.catalog import (
-    ERROR_TYPES,
-    Bare,
-    Json,
-    PolarisCatalogs,
-    Space,
-    Strictness,
-    compact,
-    no_route,
-    refused,
-)
+from tests.fakes.polaris import catalog as catalogs
 from tests.fakes.polaris.routes import VENDING, Call, Done, PolarisRoutes, parameters, segments
 from tests.fakes.server import Answer, Received
 from tests.fakes.sigv4 import Signatures
@@ -50,8 +40,8 @@ class FakePolaris(FakeServer):
         powerless: Mapping[str, str] | None = None,
         token_lifetime: int = 3600,
         realm: str | None = None,
-        strict_names: Strictness | None = None,
-        vends: Sequence[Json] | None = None,
+        strict_names: catalogs.Strictness | None = None,
+        vends: Sequence[catalogs.Json] | None = None,
         refuses_delegation: bool = False,
         signatures: Signatures | None = None,
         base: str = "file:///data",
@@ -64,7 +54,7 @@ class FakePolaris(FakeServer):
         super().__init__()
         clients = {**dict([credential] if credential else []), **(powerless or {})}
         self.tokens = PolarisTokens(clients, token_lifetime)
-        self._catalogs = PolarisCatalogs(strict_names)
+        self._catalogs = catalogs.PolarisCatalogs(strict_names)
         self._routes = PolarisRoutes(self._catalogs, paging=paging, table_page=table_page, vends=vends)
         self._credential = credential
         self._powerless = frozenset(powerless or {})
@@ -144,10 +134,10 @@ class FakePolaris(FakeServer):
         """Returns an error in Polaris' form; errors of a gateway in front of it have the gateway's form."""
         headers = {"X-Request-ID": str(uuid4())}
         if status in (401, 429):
-            return Bare(status).answer().with_headers(headers)
-        if status not in ERROR_TYPES:
+            return catalogs.Bare(status).answer().with_headers(headers)
+        if status not in catalogs.ERROR_TYPES:
             return super().error(status)
-        return Refusal(status, ERROR_TYPES[status], "on demand").answer().with_headers(headers)
+        return Refusal(status, catalogs.ERROR_TYPES[status], "on demand").answer().with_headers(headers)
 
     def handle(self, request: Received) -> Answer:
         if self.signatures is not None and not request.path.endswith("/oauth/tokens"):
@@ -157,8 +147,8 @@ class FakePolaris(FakeServer):
         try:
             answer = _written(request, self._done(request))
         except OAuthError as error:
-            answer = _written(request, Done(error.status, compact(error.body)))
-        except (Refusal, Bare) as error:
+            answer = _written(request, Done(error.status, catalogs.compact(error.body)))
+        except (Refusal, catalogs.Bare) as error:
             answer = error.answer()
         return answer.with_headers({"X-Request-ID": request.headers.get("X-Request-ID") or str(uuid4())})
 
@@ -173,8 +163,8 @@ class FakePolaris(FakeServer):
         match steps:
             case "api", "catalog", "v1", "oauth", "tokens" if request.method == "POST":
                 if request.headers.get("Content-Type", "").startswith("application/json"):
-                    raise Refusal(415, ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
-                return Done(200, compact(self.tokens.issue(request)))
+                    raise Refusal(415, catalogs.ERROR_TYPES[415], "HTTP 415 Unsupported Media Type")
+                return Done(200, catalogs.compact(self.tokens.issue(request)))
             case "api", "catalog", "polaris", "v1", *rest:
                 api = self._routes.tables
             case "api", "catalog", "v1", *rest:
@@ -182,14 +172,14 @@ class FakePolaris(FakeServer):
             case "api", "management", "v1", *rest:
                 api = self._routes.management
             case _:
-                raise no_route("HTTP 404 Not Found")
+                raise catalogs.no_route("HTTP 404 Not Found")
         call = Call(request, parameters(query), self._stranger(request))
         if self._refuses_delegation and VENDING in request.headers:
-            raise refused("Credential vending is not supported for generic tables")
+            raise catalogs.refused("Credential vending is not supported for generic tables")
         if not re.search(r"^$|application/(json|\*)|\*/\*", request.headers.get("Accept", "")):
-            raise Refusal(406, ERROR_TYPES[406], "HTTP 406 Not Acceptable")
+            raise Refusal(406, catalogs.ERROR_TYPES[406], "HTTP 406 Not Acceptable")
         if "" in rest:
-            raise no_route()
+            raise catalogs.no_route()
         return api(call, rest)
 
     def _stranger(self, request: Received) -> str | None:
@@ -197,10 +187,10 @@ class FakePolaris(FakeServer):
             return None
         principal = self.tokens.principal(request)
         if principal is None:
-            raise Bare(401)
+            raise catalogs.Bare(401)
         return principal if principal in self._powerless else None
 
-    def _planted(self, catalog: str, levels: Sequence[str]) -> Space:
+    def _planted(self, catalog: str, levels: Sequence[str]) -> catalogs.Space:
         self.add_catalog(catalog)
         space = self._catalogs.catalogs[catalog].root
         for level in levels:

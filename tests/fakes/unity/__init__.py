@@ -9,18 +9,7 @@ from uuid import uuid4
 
 from tests.fakes.http import FakeServer
 from tests.fakes.server import Answer, Received
-from tests.fakes.unity.catalog import (
-    Access,
-    AssetRow,
-    CatalogRow,
-    Json,
-    SchemaRow,
-    TableRow,
-    User,
-    function,
-    model,
-    volume,
-)
+from tests.fakes.unity import catalog as catalogs
 from tests.fakes.unity.checks import CODES, Dialect, UnityError, Unserved
 from tests.fakes.unity.routes import Call, Options, Pages, UnityRoutes
 
@@ -57,7 +46,7 @@ class FakeUnity(FakeServer):
         self.subjects: set[str] = set()  # Tokens of trusted identity providers
         self.token_forms: list[dict[str, str]] = []  # The form of each request for a token
         self._dialect = dialect
-        self._access = Access(authorization)
+        self._access = catalogs.Access(authorization)
         self._token = next(iter(authorization), None) if authorization else None
         self._options = Options(
             checks_columns=dialect == "0.6",
@@ -80,7 +69,7 @@ class FakeUnity(FakeServer):
     def allow(self, token: str, *full_names: str) -> None:
         """Adds a user who may read only these tables."""
         with self._lock:
-            self._access.set(token, User(frozenset(full_names)))
+            self._access.set(token, catalogs.User(frozenset(full_names)))
 
     def disown(self, token: str) -> None:
         """Makes a token valid whose user is unknown."""
@@ -107,7 +96,7 @@ class FakeUnity(FakeServer):
         *,
         location: str | None = None,
         properties: Mapping[str, str] | None = LANCE,
-        columns: Sequence[Json] | None = (),
+        columns: Sequence[catalogs.Json] | None = (),
         table_type: str = "EXTERNAL",
         data_source_format: str | None = "TEXT",
     ) -> str:
@@ -127,15 +116,15 @@ class FakeUnity(FakeServer):
         return location
 
     def add_volume(self, catalog: str, schema: str, name: str, *, managed: bool, location: str = "s3://b/v") -> None:
-        self._plant("volumes", volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
+        self._plant("volumes", catalogs.volume(catalog, schema, name, "MANAGED" if managed else "EXTERNAL", location))
 
     def add_function(self, catalog: str, schema: str, name: str) -> None:
-        self._plant("functions", function(catalog, schema, name))
+        self._plant("functions", catalogs.function(catalog, schema, name))
 
     def add_model(self, catalog: str, schema: str, name: str, *, location: str = "s3://b/m") -> None:
-        self._plant("models", model(catalog, schema, name, location))
+        self._plant("models", catalogs.model(catalog, schema, name, location))
 
-    def _plant(self, kind: str, row: AssetRow) -> None:
+    def _plant(self, kind: str, row: catalogs.AssetRow) -> None:
         with self._lock:
             self._planted(row.info["catalog_name"], row.info["schema_name"]).assets[kind].put(row.info["name"], row)
 
@@ -146,7 +135,9 @@ class FakeUnity(FakeServer):
             if table:
                 row = self._routes.schema(catalog, schema)
                 name = table[0]
-                row.tables.put(name, TableRow({**self._routes.table(row, name).info, "table_id": str(uuid4())}))
+                row.tables.put(
+                    name, catalogs.TableRow({**self._routes.table(row, name).info, "table_id": str(uuid4())})
+                )
             else:
                 self._routes.plant_schema(self._routes.catalog(catalog), schema, {})
 
@@ -193,12 +184,12 @@ class FakeUnity(FakeServer):
         if form.get("subject_token") not in self.subjects:
             raise UnityError(401, CODES[401], "Invalid subject token")
         token = f"unity-token-{len(self.token_forms)}"
-        self._access.set(token, User())
+        self._access.set(token, catalogs.User())
         return Answer.of({"access_token": token, "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer"})
 
-    def _planted_catalog(self, name: str) -> CatalogRow:
+    def _planted_catalog(self, name: str) -> catalogs.CatalogRow:
         return self._routes.catalogs.find(name) or self._routes.plant_catalog(name, {})
 
-    def _planted(self, catalog: str, name: str) -> SchemaRow:
+    def _planted(self, catalog: str, name: str) -> catalogs.SchemaRow:
         owner = self._planted_catalog(catalog)
         return owner.schemas.find(name) or self._routes.plant_schema(owner, name, {})

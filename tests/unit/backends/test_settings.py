@@ -74,8 +74,7 @@ INVALID: list[tuple[str, Mapping[str, str | None], str]] = [
     ("polaris", {"catalogs": " , "}, "catalogs: it names no catalog"),
     ("polaris", {"catalogs": "a,*"}, "catalogs: '*' asks the server for all catalogs; use it without other names"),
     ("polaris", {"list_style": "sesame"}, "list_style: Input should be 'qualified' or 'relative'"),
-    ("polaris", {"realm": "two words"}, "realm: "),
-    ("polaris", {"realm": "a\r\nb"}, "realm: "),
+    *(("polaris", it, "realm: ") for it in ({"realm": "two words"}, {"realm": "a\r\nb"})),
     ("polaris", {"assume_role_arn": ARN}, "assume_role_arn: set rest.sigv4-enabled"),
     ("polaris", {**SIGNED, "assume_role_region": "eu-west-1"}, "give assume_role_arn"),
     ("polaris", {"rest.signing-name": "glue"}, "rest_signing_name: set rest.sigv4-enabled to true with it"),
@@ -237,8 +236,7 @@ async def test_bearer_token_of_unity(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("root", "location"),
     [
-        ("s3://bucket/lake/", "s3://bucket/lake/main/a/t"),
-        ("s3a://bucket/lake", "s3://bucket/lake/main/a/t"),
+        *((it, "s3://bucket/lake/main/a/t") for it in ("s3://bucket/lake/", "s3a://bucket/lake")),
         ("/data/lake", "file:///data/lake/main/a/t"),
         ("lake", f"{Path.cwd().as_uri()}/lake/main/a/t"),
         (None, f"{Path.cwd().as_uri()}/main/a/t"),

@@ -25,9 +25,10 @@ from lance_ns_async.errors import Failure, failure_of
 from lance_ns_async.transports.http.token_sources import RenewedTokens, Token
 from tests.fakes import sockets
 from tests.fakes.calls import Script, busy, call, caller
-from tests.fakes.clock import idle, run, run_past
+from tests.fakes.clock import idle, run, run_past, skipping_timers
 from tests.fakes.plain import over, plain
 from tests.fakes.sockets import Reply, http
+from tests.support.errors import catch
 
 pytestmark = pytest.mark.floors
 
@@ -37,8 +38,7 @@ async def test_a_call_is_sent_again_as_often_as_the_policy_says(retries: int) ->
     policy = Policy(max_retries=retries, backoff_initial=0.0)
     enough, too_few = Script(*[busy()] * retries), Script(*[busy()] * 9)
     assert await call(caller(policy), enough) == retries + 1
-    with pytest.raises(err.ServiceUnavailableError) as raised:
-        await call(caller(policy), too_few)
+    raised = await catch(err.ServiceUnavailableError, call(caller(policy), too_few))
     assert too_few.sent == retries + 1
     attempts = f"; {retries + 1} attempts" if retries else ""
     assert str(raised.value) == f"Service unavailable: db$t (describe_table: busy{attempts})"
@@ -96,14 +96,12 @@ async def test_a_write_that_may_have_acted_says_so() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 7.0, 100.0])
-def test_a_server_that_asks_to_wait_is_waited_for(seconds: float) -> None:
-    async def main() -> float:
-        started = asyncio.get_running_loop().time()
-        failures = [Failure(429, message="slow down", retry_after=seconds, delivered=False)] * 2
-        assert await call(caller(), Script(*failures), safe=False) == 3
-        return asyncio.get_running_loop().time() - started
-
-    assert run(main()) == pytest.approx(2 * seconds, abs=0.01)
+@skipping_timers
+async def test_a_server_that_asks_to_wait_is_waited_for(seconds: float) -> None:
+    started = asyncio.get_running_loop().time()
+    failures = [Failure(429, message="slow down", retry_after=seconds, delivered=False)] * 2
+    assert await call(caller(), Script(*failures), safe=False) == 3
+    assert asyncio.get_running_loop().time() - started == pytest.approx(2 * seconds, abs=0.01)
 
 
 def test_pauses_grow_and_are_bounded() -> None:
@@ -116,8 +114,7 @@ def test_pauses_grow_and_are_bounded() -> None:
             times.append(asyncio.get_running_loop().time())
             raise busy()
 
-        with pytest.raises(err.ServiceUnavailableError):
-            await call(caller(policy), send)
+        await catch(err.ServiceUnavailableError, call(caller(policy), send))
         return [after - before for before, after in pairwise(times)]
 
     for _ in range(20):
@@ -161,41 +158,35 @@ def test_a_failure_among_successes_is_repeated_soon(failure: Callable[[], Failur
 
 
 @pytest.mark.parametrize("cap", [3, 20])
-def test_no_call_is_lost_because_a_catalog_accepts_few_concurrent_calls(cap: int) -> None:
-    async def main() -> None:
-        to, inside = caller(Policy(max_retries=3)), 0
+@skipping_timers
+async def test_no_call_is_lost_because_a_catalog_accepts_few_concurrent_calls(cap: int) -> None:
+    to, inside = caller(Policy(max_retries=3)), 0
 
-        async def send() -> None:
-            nonlocal inside
-            if inside >= cap:
-                raise busy()
-            inside += 1
-            await asyncio.sleep(0.02)
-            inside -= 1
+    async def send() -> None:
+        nonlocal inside
+        if inside >= cap:
+            raise busy()
+        inside += 1
+        await asyncio.sleep(0.02)
+        inside -= 1
 
-        await asyncio.gather(*(call(to, send) for _ in range(1000)))
-
-    run(main())
+    await asyncio.gather(*(call(to, send) for _ in range(1000)))
 
 
 @pytest.mark.parametrize("seconds", [120.0, 1e6, math.inf])
-def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
-    async def main() -> float:
-        script = Script(Failure(429, message="slow down", retry_after=seconds))
-        with pytest.raises(err.ThrottlingError) as raised:
-            await call(caller(), script)
-        assert script.sent == 1 and f"the server asks to wait {seconds:g} s" in str(raised.value)
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) < 1
+@skipping_timers
+async def test_a_wait_longer_than_the_operation_is_not_begun(seconds: float) -> None:
+    script = Script(Failure(429, message="slow down", retry_after=seconds))
+    raised = await catch(err.ThrottlingError, call(caller(), script))
+    assert script.sent == 1 and f"the server asks to wait {seconds:g} s" in str(raised.value)
+    assert asyncio.get_running_loop().time() < 1
 
 
 async def test_a_timeout_of_the_calls_own_is_a_timeout() -> None:
     async def send() -> None:
         raise TimeoutError
 
-    with pytest.raises(err.ServiceUnavailableError, match="no answer within"):
-        await call(caller(Policy(max_retries=0)), send)
+    await catch(err.ServiceUnavailableError, call(caller(Policy(max_retries=0)), send), "no answer within")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
@@ -221,15 +212,13 @@ async def test_an_inner_deadline_only_shortens() -> None:
             assert await call(to, script) == 1
 
 
-def test_a_deadline_holds_for_all_calls_together() -> None:
-    async def main() -> None:
-        to = caller(Policy(max_retries=0, operation_timeout=1e6, attempt_timeout=1e6))
-        with deadline(60), pytest.raises(err.ServiceUnavailableError, match=r"no answer within [56]\d"):
-            await call(to, asyncio.Event().wait)
-        with deadline(1e9), pytest.raises(err.ServiceUnavailableError, match=r"no answer within 1e\+06 s"):
-            await call(to, asyncio.Event().wait)
-
-    run(main())
+@skipping_timers
+async def test_a_deadline_holds_for_all_calls_together() -> None:
+    to = caller(Policy(max_retries=0, operation_timeout=1e6, attempt_timeout=1e6))
+    with deadline(60), pytest.raises(err.ServiceUnavailableError, match=r"no answer within [56]\d"):
+        await call(to, asyncio.Event().wait)
+    with deadline(1e9), pytest.raises(err.ServiceUnavailableError, match=r"no answer within 1e\+06 s"):
+        await call(to, asyncio.Event().wait)
 
 
 @pytest.mark.parametrize(
@@ -287,8 +276,7 @@ def nobody() -> Iterator[str]:
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_a_refused_connection_names_the_server_and_is_tried_again(nobody: str, method: str) -> None:
     async with plain(nobody) as client:
-        with pytest.raises(err.ServiceUnavailableError) as raised:
-            await client.ask(method)
+        raised = await catch(err.ServiceUnavailableError, client.ask(method))
     text = str(raised.value)
     assert "cannot connect: " in text and f"({nobody}); is the endpoint right and the server up?; 4 attempts" in text
     assert client.outcomes == ["refused"] * 4
@@ -337,8 +325,7 @@ async def test_a_token_that_is_refused_anew_is_an_error() -> None:
     tokens, fetched = bearing("old", "new")
     async with sockets.Script(http(401), http(401, '{"type": "t", "message": "no"}')) as server:
         async with plain(server.url, tokens=tokens) as client:
-            with pytest.raises(err.UnauthenticatedError, match="no"):
-                await client.ask()
+            await catch(err.UnauthenticatedError, client.ask(), "no")
     assert len(server.requests) == 2 and fetched == ["old", "new"]
 
 
@@ -354,8 +341,7 @@ async def test_a_token_is_not_renewed_for_what_is_forbidden_or_for_407_of_a_prox
 ) -> None:
     tokens, fetched = bearing("old")
     async with sockets.Script(answer) as server, plain(server.url, tokens=tokens) as client:
-        with pytest.raises(error):
-            await client.ask()
+        await catch(error, client.ask())
     assert len(server.requests) == 1 and fetched == ["old"]
 
 
@@ -374,8 +360,7 @@ async def test_attempts_after_renewal_continue_those_before() -> None:
     policy = Policy(max_retries=2, backoff_initial=0.0)
     answers = [http(503), http(401), http(503), http(503), http(503)]
     async with sockets.Script(*answers) as server, plain(server.url, tokens=tokens, policy=policy) as client:
-        with pytest.raises(err.ServiceUnavailableError, match="4 attempts"):
-            await client.ask()
+        await catch(err.ServiceUnavailableError, client.ask(), "4 attempts")
     assert client.outcomes == ["503", "401", "503", "503"] and fetched == ["old", "new"]
 
 
@@ -387,8 +372,7 @@ async def test_respx_can_stand_in_for_the_wire() -> None:
     busy.side_effect = [httpx.ConnectError("no"), httpx.ConnectTimeout("slow"), httpx.Response(200, json=[1])]
     client = over(httpx.MockTransport(router.async_handler))
     assert await client.ask("GET", "/t", query="a=1") == {"found": True}
-    with pytest.raises(err.TableNotFoundError, match=r"Table not found: db\$t \(op: HTTP 404: gone\)"):
-        await client.ask("DELETE", "/t")
+    await catch(err.TableNotFoundError, client.ask("DELETE", "/t"), r"Table not found: db\$t \(op: HTTP 404: gone\)")
     assert await client.ask("POST", "/t", body={"x": 1}) == [1]
     assert result.call_count == 1 and busy.call_count == 3
     assert json.loads(busy.calls.last.request.content) == {"x": 1}
@@ -400,5 +384,4 @@ async def test_what_any_wire_loses_is_lost(error: type[httpx.TransportError]) ->
     def fail(request: httpx.Request) -> httpx.Response:
         raise error("gone")
 
-    with pytest.raises(err.ServiceUnavailableError, match="gone; 4 attempts"):
-        await over(httpx.MockTransport(fail)).ask()
+    await catch(err.ServiceUnavailableError, over(httpx.MockTransport(fail)).ask(), "gone; 4 attempts")

@@ -30,7 +30,7 @@ from lance_namespace.errors import InternalError, LanceNamespaceError, Namespace
 from lance_ns_async import AsyncNamespace, DirNamespace, IcebergNamespace, NamespaceId, Policy, TableId
 from lance_ns_async.calls.tasks import each
 from tests.fakes.calls import Turnstile, call, caller, settle
-from tests.fakes.clock import run
+from tests.fakes.clock import skipping_timers
 from tests.fakes.glue import FakeGlue
 from tests.fakes.hive3 import FakeHive
 from tests.fakes.iceberg import FakeIceberg
@@ -220,20 +220,18 @@ def test_closing_ends_what_is_given_up_at_the_end(place: Place, attempted: Seque
     watched(main)
 
 
-def test_a_call_cancelled_before_its_retry_does_not_count_as_done() -> None:
-    async def main() -> None:
-        to, hold = caller(Policy(hedge_after=1.0)), Turnstile()
+@skipping_timers
+async def test_a_call_cancelled_before_its_retry_does_not_count_as_done() -> None:
+    to, hold = caller(Policy(hedge_after=1.0)), Turnstile()
 
-        async def one(_: int) -> None:
-            await call(to, hold)
+    async def one(_: int) -> None:
+        await call(to, hold)
 
-        task = asyncio.create_task(each(one, range(3), max_in_flight=3))
-        await settle()
-        asyncio.get_running_loop().call_later(1.0, task.cancel)
-        await asyncio.wait([task])
-        assert task.cancelled() and hold.inside == 0
-
-    run(main())
+    task = asyncio.create_task(each(one, range(3), max_in_flight=3))
+    await settle()
+    asyncio.get_running_loop().call_later(1.0, task.cancel)
+    await asyncio.wait([task])
+    assert task.cancelled() and hold.inside == 0
 
 
 class Watched(asyncio.SelectorEventLoop):

@@ -14,7 +14,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import Script, Turnstile, call, caller, settle
-from tests.fakes.clock import run
+from tests.fakes.clock import run, skipping_timers
 from tests.fakes.polaris import FakePolaris
 
 
@@ -177,19 +177,17 @@ async def test_a_catalog_that_only_throttles_ends_with_its_error() -> None:
         assert limit.refusals <= 100
 
 
-def test_throttles_of_a_catalog_that_answers_others_use_up_no_retries() -> None:
-    async def main() -> int:
-        to, script = caller(Policy(max_retries=2, backoff_initial=1.0)), Script(*[throttle()] * 6)
+@skipping_timers
+async def test_throttles_of_a_catalog_that_answers_others_use_up_no_retries() -> None:
+    to, script = caller(Policy(max_retries=2, backoff_initial=1.0)), Script(*[throttle()] * 6)
 
-        async def send() -> int:
-            if script.sent:
-                # Another table is described while the throttled call waits.
-                await to.call(Script(), subject=TableId(["db", "other"]), operation="describe_table")
-            return await script()
+    async def send() -> int:
+        if script.sent:
+            # Another table is described while the throttled call waits.
+            await to.call(Script(), subject=TableId(["db", "other"]), operation="describe_table")
+        return await script()
 
-        return int(await call(to, send))
-
-    assert run(main()) == 7
+    assert int(await call(to, send)) == 7
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3)])

@@ -8,13 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import lance_namespace.errors as err
 import pytest
-from lance_namespace.errors import (
-    ConcurrentModificationError,
-    PermissionDeniedError,
-    ServiceUnavailableError,
-    UnauthenticatedError,
-)
 
 from lance_ns_async.calls.caller import STALE, Caller
 from lance_ns_async.calls.deadline import deadline
@@ -24,7 +19,8 @@ from lance_ns_async.calls.rollback import rollback, run_cleanup
 from lance_ns_async.calls.tagged_results import CacheUse, TaggedResults
 from lance_ns_async.errors import Failure
 from tests.fakes.calls import ERRORS, TABLE, Script, caller, settle
-from tests.fakes.clock import run
+from tests.fakes.clock import skipping_timers
+from tests.support.errors import catch
 
 
 class Race:
@@ -39,7 +35,7 @@ class Race:
         self.attempts += 1
         if self.left:
             self.left -= 1
-            error = ConcurrentModificationError(f"lost {self.attempts}")
+            error = err.ConcurrentModificationError(f"lost {self.attempts}")
             raise TryAgainError(error, retry_after=self.retry_after)
         return self.attempts
 
@@ -50,22 +46,19 @@ class Race:
 async def test_lost_races_are_repeated_within_retries() -> None:
     assert [await caller().repeat(Race(losses)) for losses in (0, 1, 3)] == [1, 2, 4]
     race = Race(9)
-    with pytest.raises(ConcurrentModificationError, match=r"^lost 4$"):
-        await caller().repeat(race)
+    await catch(err.ConcurrentModificationError, caller().repeat(race), r"^lost 4$")
     assert race.attempts == 4
 
 
-def test_pause_between_races_includes_wait_that_server_requested() -> None:
-    async def main() -> float:
-        await caller(Policy(backoff_initial=0.5)).repeat(Race(1, retry_after=7.0))
-        return asyncio.get_running_loop().time()
-
-    assert 7.0 <= run(main()) <= 7.5
+@skipping_timers
+async def test_pause_between_races_includes_wait_that_server_requested() -> None:
+    await caller(Policy(backoff_initial=0.5)).repeat(Race(1, retry_after=7.0))
+    assert 7.0 <= asyncio.get_running_loop().time() <= 7.5
 
 
 async def test_no_race_is_repeated_without_time_for_it() -> None:
     race = Race(9, retry_after=60.0)
-    with deadline(30.0), pytest.raises(ConcurrentModificationError):
+    with deadline(30.0), pytest.raises(err.ConcurrentModificationError):
         await caller().repeat(race)
     assert race.attempts == 1
 
@@ -74,10 +67,10 @@ def test_races_in_a_thread() -> None:
     race = Race(19)
     assert Caller(Policy(max_retries=0, backoff_initial=0.0), ERRORS).repeat_in_thread(race.attempt, attempts=20) == 20
     race = Race(20)
-    with pytest.raises(ConcurrentModificationError, match=r"^lost 20$"):
+    with pytest.raises(err.ConcurrentModificationError, match=r"^lost 20$"):
         Caller(Policy(backoff_initial=0.0), ERRORS).repeat_in_thread(race.attempt, attempts=20)
     race = Race(20)
-    with deadline(0.0), pytest.raises(ConcurrentModificationError, match=r"^lost 1$"):
+    with deadline(0.0), pytest.raises(err.ConcurrentModificationError, match=r"^lost 1$"):
         Caller(Policy(backoff_initial=0.0), ERRORS).repeat_in_thread(race.attempt, attempts=20)
 
 
@@ -104,15 +97,13 @@ async def test_call_is_sent_again_at_once_after_its_cause_of_failure_is_removed(
 
 async def test_call_whose_cause_of_failure_remains_is_not_sent_again() -> None:
     script = Script(Failure(401, message="no", delivered=False))
-    with pytest.raises(UnauthenticatedError, match=r"\(describe_table: no\)"):
-        await ask(caller(), script, recovers=False)
+    await catch(err.UnauthenticatedError, ask(caller(), script, recovers=False), r"\(describe_table: no\)")
     assert script.sent == 1
 
 
 async def test_write_that_may_have_acted_is_not_sent_again() -> None:
     script = Script(Failure(STALE, "disconnected", message="lost"))
-    with pytest.raises(ServiceUnavailableError, match="whether it took effect is unknown"):
-        await ask(caller(), script, safe=False)
+    await catch(err.ServiceUnavailableError, ask(caller(), script, safe=False), "whether it took effect is unknown")
     assert script.sent == 1
 
 
@@ -144,7 +135,7 @@ class Undo:
     async def __call__(self, error: BaseException | None = None) -> None:
         self.begun.set()
         await self.go_on.wait()
-        raise PermissionDeniedError("not yours")
+        raise err.PermissionDeniedError("not yours")
 
 
 async def cancelled_meanwhile(undo: Undo, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.CancelledError:

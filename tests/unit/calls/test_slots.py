@@ -23,7 +23,8 @@ from lance_ns_async.calls.slots import PROBE_INTERVAL, Budget, CallOutcome, Circ
 from lance_ns_async.errors import Failure
 from lance_ns_async.model import TableId
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
-from tests.fakes.clock import run
+from tests.fakes.clock import skipping_timers
+from tests.support.errors import catch
 
 SOON = 60.0
 
@@ -149,16 +150,14 @@ def test_a_forked_child_begins_with_all_slots_free() -> None:
 async def test_a_catalog_that_refuses_is_asked_by_fewer_at_once(adaptive: bool) -> None:
     to = caller(Policy(max_in_flight=64, max_retries=0, adaptive=adaptive))
     for _ in range(20):
-        with pytest.raises(ServiceUnavailableError):
-            await call(to, Script(busy()))
+        await catch(ServiceUnavailableError, call(to, Script(busy())))
     assert to.slots.limit < 16 if adaptive else to.slots.limit == 64
 
 
 async def test_a_no_is_an_answer() -> None:
     to = caller(Policy(max_retries=0, circuit_after=0))
     for _ in range(50):
-        with pytest.raises(TableNotFoundError):
-            await call(to, Script(Failure(404, message="gone")))
+        await catch(TableNotFoundError, call(to, Script(Failure(404, message="gone"))))
     assert await call(to, Script()) == 1 and to.slots.limit == 32
 
 
@@ -166,30 +165,26 @@ async def test_when_nothing_is_answered_calls_fail_unsent_and_say_why() -> None:
     to = caller(Policy(max_retries=0, circuit_after=0))
     scripts = [Script(*[busy()] * 9) for _ in range(20)]
     for script in scripts:
-        with pytest.raises(ServiceUnavailableError) as raised:
-            await call(to, script, safe=False)
+        raised = await catch(ServiceUnavailableError, call(to, script, safe=False))
     assert sum(script.sent for script in scripts) < 20 and not scripts[-1].sent
     assert "not sent, because there was no response for 0 s: 503; the catalog is tried again in" in str(raised.value)
     assert "unknown" not in str(raised.value)
 
 
-def test_who_has_little_time_learns_nothing_of_the_catalog() -> None:
-    async def main() -> None:
-        to = caller(Policy(max_retries=0, circuit_after=0))
-        for _ in range(50):
-            with deadline(0.02), pytest.raises(ServiceUnavailableError):
-                await call(to, Turnstile())
-        assert await call(to, Script()) == 1 and to.slots.limit == 32
-
-    run(main())
+@skipping_timers
+async def test_who_has_little_time_learns_nothing_of_the_catalog() -> None:
+    to = caller(Policy(max_retries=0, circuit_after=0))
+    for _ in range(50):
+        with deadline(0.02), pytest.raises(ServiceUnavailableError):
+            await call(to, Turnstile())
+    assert await call(to, Script()) == 1 and to.slots.limit == 32
 
 
 async def test_a_catalog_that_fails_is_not_asked_more_for_it() -> None:
     to = caller(Policy(max_retries=3, max_in_flight=32, backoff_initial=0.0, adaptive=False))
     scripts = [Script(*[busy()] * 9) for _ in range(200)]
     for script in scripts:
-        with pytest.raises(ServiceUnavailableError) as raised:
-            await call(to, script)
+        raised = await catch(ServiceUnavailableError, call(to, script))
     assert sum(script.sent for script in scripts) == 300
     assert "not sent again, because most calls to this catalog fail" in str(raised.value)
 
@@ -214,24 +209,20 @@ async def test_a_slow_read_is_sent_a_second_time_and_the_first_answer_counts() -
 @pytest.mark.parametrize(
     ("policy", "safe"), [(Policy(hedge_after=1.0), False), (Policy(hedge_after=1.0, max_in_flight=1), True)]
 )
-def test_a_hedge_is_for_reads_and_for_free_slots_alone(policy: Policy, safe: bool) -> None:
-    async def main() -> list[Call]:
-        calls, to, hold = list[Call](), caller(policy), Turnstile()
-        asyncio.get_running_loop().call_later(5.0, hold.open.set)
-        with to.observe(calls.append):
-            await call(to, hold, safe=safe)
-        assert hold.most == 1
-        return calls
-
-    assert [c.outcome for c in run(main())] == ["ok"]
+@skipping_timers
+async def test_a_hedge_is_for_reads_and_for_free_slots_alone(policy: Policy, safe: bool) -> None:
+    calls, to, hold = list[Call](), caller(policy), Turnstile()
+    asyncio.get_running_loop().call_later(5.0, hold.open.set)
+    with to.observe(calls.append):
+        await call(to, hold, safe=safe)
+    assert hold.most == 1
+    assert [c.outcome for c in calls] == ["ok"]
 
 
 async def test_where_both_sendings_fail_the_call_goes_on_as_ever() -> None:
     to = caller(Policy(hedge_after=0.001, max_retries=0))
-    with pytest.raises(TableNotFoundError):
-        await call(to, Script(Failure(404, message="gone")))
-    with pytest.raises(ServiceUnavailableError, match="busy"):
-        await call(to, Script(busy(), busy()))
+    await catch(TableNotFoundError, call(to, Script(Failure(404, message="gone"))))
+    await catch(ServiceUnavailableError, call(to, Script(busy(), busy())), "busy")
     assert await call(caller(Policy(hedge_after=0.001, backoff_initial=0.0)), Script(busy())) == 2
 
 

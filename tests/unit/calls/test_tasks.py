@@ -13,7 +13,7 @@ from lance_namespace.errors import InternalError, ServiceUnavailableError, Table
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import SingleFlight, SingleFlights, each, each_added, pause
 from tests.fakes.calls import settle
-from tests.fakes.clock import run
+from tests.fakes.clock import run, skipping_timers
 
 
 class Work:
@@ -239,18 +239,16 @@ async def test_work_whose_doer_is_cancelled_is_done_by_the_next() -> None:
     assert [task.result() for task in others if not task.cancelled()] == [2] * 3 and work.begun == 2
 
 
-def test_who_has_less_time_waits_no_longer_for_others() -> None:
-    async def main() -> None:
-        work = Flight()
-        flight = SingleFlight(work)
-        doer = asyncio.create_task(flight.outcome(work.known))
-        await settle()
-        with deadline(5), pytest.raises(ServiceUnavailableError, match="time ended while it waited for the same call"):
-            await flight.outcome(work.known)
-        work.open.set()
-        assert await doer == 1
-
-    run(main())
+@skipping_timers
+async def test_who_has_less_time_waits_no_longer_for_others() -> None:
+    work = Flight()
+    flight = SingleFlight(work)
+    doer = asyncio.create_task(flight.outcome(work.known))
+    await settle()
+    with deadline(5), pytest.raises(ServiceUnavailableError, match="time ended while it waited for the same call"):
+        await flight.outcome(work.known)
+    work.open.set()
+    assert await doer == 1
 
 
 async def test_whose_time_was_over_tells_nothing_to_those_who_have_more() -> None:

@@ -23,31 +23,28 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.waiting import Turns, set_client, turns_for
 from lance_ns_async.errors import Failure, NotALanceTableError
 from tests.fakes.calls import TABLE, Script, Turnstile, busy, call, caller, settle
-from tests.fakes.clock import run
+from tests.fakes.clock import skipping_timers
+from tests.support.errors import catch
 
 
-def test_waiting_for_a_slot_does_not_eat_the_attempts_time() -> None:
-    async def main() -> None:
-        to = caller(Policy(max_in_flight=1, attempt_timeout=5.0, max_retries=0))
-        answers = await asyncio.gather(*(call(to, lambda: asyncio.sleep(4.0, "done")) for _ in range(10)))
-        assert answers == ["done"] * 10
-
-    run(main())
+@skipping_timers
+async def test_waiting_for_a_slot_does_not_eat_the_attempts_time() -> None:
+    to = caller(Policy(max_in_flight=1, attempt_timeout=5.0, max_retries=0))
+    answers = await asyncio.gather(*(call(to, lambda: asyncio.sleep(4.0, "done")) for _ in range(10)))
+    assert answers == ["done"] * 10
 
 
-def test_the_operations_time_bounds_waiting_for_a_slot() -> None:
-    async def main() -> None:
-        to, hold, late = caller(Policy(max_in_flight=1, max_retries=0, attempt_timeout=1e6)), Turnstile(), Script()
-        holder = asyncio.create_task(call(to, hold))
-        await settle()
-        with deadline(5), pytest.raises(ServiceUnavailableError, match="waited for a slot, with 1 other calls"):
-            await call(to, late, safe=False)
-        assert late.sent == 0
-        hold.open.set()
-        await holder
-        assert await call(to, late) == 1
-
-    run(main())
+@skipping_timers
+async def test_the_operations_time_bounds_waiting_for_a_slot() -> None:
+    to, hold, late = caller(Policy(max_in_flight=1, max_retries=0, attempt_timeout=1e6)), Turnstile(), Script()
+    holder = asyncio.create_task(call(to, hold))
+    await settle()
+    with deadline(5), pytest.raises(ServiceUnavailableError, match="waited for a slot, with 1 other calls"):
+        await call(to, late, safe=False)
+    assert late.sent == 0
+    hold.open.set()
+    await holder
+    assert await call(to, late) == 1
 
 
 async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
@@ -63,15 +60,13 @@ async def test_cancellation_passes_at_once_and_frees_the_slot() -> None:
     assert [c.outcome for c in calls] == ["cancelled", "ok"] and (hold.inside, hold.most) == (0, 1)
 
 
-def test_a_pause_holds_no_slot() -> None:
-    async def main() -> None:
-        to = caller(Policy(max_in_flight=1))
-        pausing = asyncio.create_task(call(to, Script(busy(retry_after=60.0))))
-        await settle()
-        assert await call(to, Script()) == 1 and not pausing.done()
-        assert await pausing == 2
-
-    run(main())
+@skipping_timers
+async def test_a_pause_holds_no_slot() -> None:
+    to = caller(Policy(max_in_flight=1))
+    pausing = asyncio.create_task(call(to, Script(busy(retry_after=60.0))))
+    await settle()
+    assert await call(to, Script()) == 1 and not pausing.done()
+    assert await pausing == 2
 
 
 async def test_clients_get_slots_in_turn_and_each_one_in_order() -> None:
@@ -151,10 +146,8 @@ async def test_what_is_no_failure_passes_unchanged_and_frees_the_slot() -> None:
         raise ZeroDivisionError
 
     with to.observe(calls.append):
-        with pytest.raises(NotALanceTableError) as raised:
-            await call(to, refuse)
-        with pytest.raises(ZeroDivisionError):
-            await call(to, fault)
+        raised = await catch(NotALanceTableError, call(to, refuse))
+        await catch(ZeroDivisionError, call(to, fault))
         assert await call(to, Script()) == 1
     assert raised.value is error and [c.outcome for c in calls] == ["NotALanceTableError", "failed", "ok"]
 
@@ -280,8 +273,7 @@ async def test_waiting_for_the_same_name_ends_with_the_time_and_leaves_nothing()
     holder = asyncio.create_task(turns.run("a", holding(begun, released), timeout=None))
     await begun.wait()
     assert await turns.run("b", at_once, timeout=None) == "done"
-    with pytest.raises(TimeoutError):
-        await turns.run("a", at_once, timeout=0.001)
+    await catch(TimeoutError, turns.run("a", at_once, timeout=0.001))
     released.set()
     assert await holder == "held" and len(turns) == 0
 

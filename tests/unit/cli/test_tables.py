@@ -189,10 +189,8 @@ def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[
 @pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
-        (["ls", "shob"], "did you mean shop?"),
-        (["ns", "describe", "shob"], "did you mean shop?"),
-        (["describe", "shop.order"], "did you mean shop$orders?"),
-        (["head", "shob.orders"], "did you mean shop$orders?"),
+        *((it, "did you mean shop?") for it in (["ls", "shob"], ["ns", "describe", "shob"])),
+        *((it, "did you mean shop$orders?") for it in (["describe", "shop.order"], ["head", "shob.orders"])),
         (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop, or use 'shop.**'"),
         (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
     ],

@@ -90,25 +90,15 @@ def test_a_plan_in_literals() -> None:
     ids = [x.table("a"), y.table("a"), x.table("b"), x.table("c"), x.table("a"), TableId(["r"]), y.table("b")]
     both = Capabilities(0, None, listing_has_locations=True, describe_batch=2)
     assert list(plan(ids, both)) == list(plan(ids, Capabilities(0, None, describe_batch=2)))
-    assert list(plan(ids, replace(both, batch_from=3))) == [
-        Batch(x, ["a", "b"]),
-        Batch(x, ["c"]),
-        One(y.table("a")),
-        One(y.table("b")),
+    of_x, of_y, root = (
+        [Batch(x, ["a", "b"]), Batch(x, ["c"])],
+        [One(y.table("a")), One(y.table("b"))],
         One(TableId(["r"])),
-    ]
-    assert list(plan(ids, Capabilities(0, None, describe_batch=2))) == [
-        Batch(x, ["a", "b"]),
-        Batch(x, ["c"]),
-        Batch(y, ["a", "b"]),
-        One(TableId(["r"])),
-    ]
-    assert list(plan(ids, Capabilities(0, None, listing_has_locations=True))) == [
-        Scan(x, ["a", "b", "c"]),
-        One(y.table("a")),
-        One(y.table("b")),
-        One(TableId(["r"])),
-    ]
+    )
+    assert list(plan(ids, replace(both, batch_from=3))) == [*of_x, *of_y, root]
+    assert list(plan(ids, Capabilities(0, None, describe_batch=2))) == [*of_x, Batch(y, ["a", "b"]), root]
+    listing = Capabilities(0, None, listing_has_locations=True)
+    assert list(plan(ids, listing)) == [Scan(x, ["a", "b", "c"]), *of_y, root]
 
 
 FATES = st.sampled_from(["lance", "lance", "lance", "unlisted", "other", "missing", "denied"])

@@ -22,13 +22,14 @@ from lance_ns_async.backends.base import Capabilities
 from lance_ns_async.engine.locate import Locator, locate
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import Id, Table
-from tests.fakes.clock import run
+from tests.fakes.clock import skipping_timers
 from tests.fakes.memory import MemoryBackend
 from tests.fakes.polaris import FakePolaris
 from tests.fakes.s3 import FakeS3
 from tests.fakes.server import Answer, Received
 from tests.fakes.unity import FakeUnity
 from tests.support import polaris, unity
+from tests.support.errors import catch
 from tests.support.lake import ROWS
 
 T, U = TableId(["t"]), TableId(["u"])
@@ -59,51 +60,44 @@ class Answering(MemoryBackend):
         self.describes += operation == "describe_table"
 
 
-def test_an_error_is_repeated_for_a_second() -> None:
-    async def check() -> None:
-        backend = Answering()
-        locator = Locator(backend)
-        backend.fail(err.ThrottlingError("Throttled: t"))
-        for _ in range(3):
-            for ask in (locator.renew(T), locator.locate(T)):
-                with pytest.raises(err.ThrottlingError, match=r"^Throttled: t$"):
-                    await ask
-        assert backend.describes == 1
-        # The request is for credentials.
-        backend.fail(None)
-        assert (await backend.describe_table(T)).id == T
-        await asyncio.sleep(0.9)
-        with pytest.raises(err.ThrottlingError):
-            await locator.renew(T)
-        await asyncio.sleep(0.2)
-        assert (await locator.renew(T)).id == T
-        backend.fail(err.PermissionDeniedError("Permission denied: t"))
-        with pytest.raises(err.PermissionDeniedError):
-            await locator.renew(T)
-
-    run(check())
+@skipping_timers
+async def test_an_error_is_repeated_for_a_second() -> None:
+    backend = Answering()
+    locator = Locator(backend)
+    backend.fail(err.ThrottlingError("Throttled: t"))
+    for _ in range(3):
+        for ask in (locator.renew(T), locator.locate(T)):
+            with pytest.raises(err.ThrottlingError, match=r"^Throttled: t$"):
+                await ask
+    assert backend.describes == 1
+    # The request is for credentials.
+    backend.fail(None)
+    assert (await backend.describe_table(T)).id == T
+    await asyncio.sleep(0.9)
+    await catch(err.ThrottlingError, locator.renew(T))
+    await asyncio.sleep(0.2)
+    assert (await locator.renew(T)).id == T
+    backend.fail(err.PermissionDeniedError("Permission denied: t"))
+    await catch(err.PermissionDeniedError, locator.renew(T))
 
 
-def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
-    async def check() -> None:
-        backend = Answering()
-        backend.lasting()
-        locator = Locator(backend)
-        for _ in range(3):
-            await locator.renew(T)
-        assert backend.describes == 1
-        # Opening a table needs its current state.
-        await locator.locate(T)
-        assert backend.describes == 2
-        await asyncio.sleep(1.1)
+@skipping_timers
+async def test_credentials_are_given_again_for_a_second_and_to_renew_alone() -> None:
+    backend = Answering()
+    backend.lasting()
+    locator = Locator(backend)
+    for _ in range(3):
         await locator.renew(T)
-        assert backend.describes == 3
-        backend.fail(err.PermissionDeniedError("Permission denied: t"))
-        await asyncio.sleep(1.1)
-        with pytest.raises(err.PermissionDeniedError):
-            await locator.renew(T)
-
-    run(check())
+    assert backend.describes == 1
+    # Opening a table needs its current state.
+    await locator.locate(T)
+    assert backend.describes == 2
+    await asyncio.sleep(1.1)
+    await locator.renew(T)
+    assert backend.describes == 3
+    backend.fail(err.PermissionDeniedError("Permission denied: t"))
+    await asyncio.sleep(1.1)
+    await catch(err.PermissionDeniedError, locator.renew(T))
 
 
 async def test_a_missing_table_is_not_cached() -> None:
@@ -179,8 +173,7 @@ async def test_credentials_that_the_catalog_refuses_are_left_out() -> None:
     locator = Locator(backend)
     for _ in range(2):
         assert (await locator.locate(T)).id == T
-        with pytest.raises(err.InvalidInputError, match="no credentials"):
-            await locator.renew(T)
+        await catch(err.InvalidInputError, locator.renew(T), "no credentials")
     # The refusal is remembered, but not the description without credentials.
     assert backend.describes == 3 and (await locate(backend, T)).id == T
     assert backend.describes == 5
@@ -191,8 +184,7 @@ async def test_a_table_of_another_format_is_described_once() -> None:
     backend.plant_others([TableId(["csv"])])
     for locate_table in (Locator(backend).locate, partial(locate, backend)):
         backend.describes = 0
-        with pytest.raises(NotALanceTableError):
-            await locate_table(TableId(["csv"]))
+        await catch(NotALanceTableError, locate_table(TableId(["csv"])))
         assert backend.describes == 1
 
 
@@ -313,10 +305,8 @@ async def test_credentials_end_with_the_table(server: Vending) -> None:
     async with polaris.connected(server) as ns:
         assert (await ns.describe_table(REFRESH)).storage_options
         await ns.deregister_table(spec.DeregisterTableRequest(id=ID))
-        with pytest.raises(err.TableNotFoundError):
-            await ns.describe_table(REFRESH)
-        with pytest.raises(err.TableNotFoundError):
-            await ns.table_exists(spec.TableExistsRequest(id=ID))
+        await catch(err.TableNotFoundError, ns.describe_table(REFRESH))
+        await catch(err.TableNotFoundError, ns.table_exists(spec.TableExistsRequest(id=ID)))
 
 
 FORGETTING: dict[str, Change] = {
@@ -415,6 +405,5 @@ async def test_secrets_are_shown_nowhere(server: Vending, caplog: pytest.LogCapt
         assert "hush" in str((await ns.describe_table(REFRESH)).storage_options)
         shown = [repr(ns), repr(vars(ns)), repr(vars(ns.session.backend)), repr(vars(ns.session.locator))]
         server.fail(403, times=None)
-        with pytest.raises(err.PermissionDeniedError) as caught:
-            await ns.open(ID)
+        caught = await catch(err.PermissionDeniedError, ns.open(ID))
     assert not any("hush" in text for text in (*shown, str(caught.value), repr(caught.value), caplog.text))

@@ -16,6 +16,7 @@ from lance_ns_async.calls.paging import encode_token
 from lance_ns_async.engine.walk import Tree
 from lance_ns_async.model import Id, NamespaceId, TableId
 from tests.fakes.memory import MemoryBackend, Size, as_asked, fixed
+from tests.support.errors import catch
 
 ROOT = NamespaceId()
 NAMES = st.text("ab$é", min_size=1, max_size=2)
@@ -130,12 +131,9 @@ async def test_a_dropped_namespace_hides_no_other(
 @pytest.mark.parametrize("can", [Capabilities(0, None), Capabilities(1, 2, lists_only_lance=False)])
 async def test_a_start_that_is_missing_is_an_error(can: Capabilities) -> None:
     walking = tree(planted([], can=can), NamespaceId(["gone"]))
-    with pytest.raises(NamespaceNotFoundError):
-        await all_tables(walking)
-    with pytest.raises(NamespaceNotFoundError):
-        await all_namespaces(walking)
-    with pytest.raises(NamespaceNotFoundError):
-        await walking.page(None, None)
+    await catch(NamespaceNotFoundError, all_tables(walking))
+    await catch(NamespaceNotFoundError, all_namespaces(walking))
+    await catch(NamespaceNotFoundError, walking.page(None, None))
 
 
 async def test_what_the_catalog_cannot_have_is_not_requested() -> None:
@@ -169,11 +167,9 @@ async def test_an_error_ends_the_walk() -> None:
     backend = planted([TableId([name, "t"]) for name in "abc"], can=Capabilities(0, None))
     denied = PermissionDeniedError("Permission denied: b")
     backend.faults["list_tables", NamespaceId(["b"])] = denied
-    with pytest.raises(PermissionDeniedError) as raised:
-        await all_tables(tree(backend))
+    raised = await catch(PermissionDeniedError, all_tables(tree(backend)))
     assert raised.value is denied
-    with pytest.raises(PermissionDeniedError):
-        await tree(backend).page(None, None)
+    await catch(PermissionDeniedError, tree(backend).page(None, None))
 
 
 @pytest.mark.parametrize("endless", [ROOT, NamespaceId(["a"])])
@@ -181,17 +177,14 @@ async def test_a_listing_that_does_not_end_is_an_error(endless: NamespaceId) -> 
     backend = planted([TableId(["a", "t"])], can=Capabilities(0, None, paginates=True))
     backend.endless.add(endless)
     for walk in (all_tables, all_namespaces):
-        with pytest.raises(InternalError, match=r"listing of .* does not end: page token '0/0' came twice"):
-            await walk(tree(backend))
-    with pytest.raises(InternalError, match="does not end"):
-        await tree(backend).page(None, None)
+        await catch(InternalError, walk(tree(backend)), r"listing of .* does not end: page token '0/0' came twice")
+    await catch(InternalError, tree(backend).page(None, None), "does not end")
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 async def test_a_limit_below_one_is_refused_before_any_call(limit: int) -> None:
     backend = planted([TableId(["t"])], can=Capabilities(0, None))
-    with pytest.raises(InvalidInputError, match="at least 1"):
-        await tree(backend).page(limit, None)
+    await catch(InvalidInputError, tree(backend).page(limit, None), "at least 1")
     assert not backend.calls
 
 

@@ -81,8 +81,7 @@ async def test_a_path_names_what_it_says(gateway: Gateway, keeper: Keeper, path:
         ("a%24b%24c", ["a$b", "c"]),
         ("a+b%2Fc", ["a b/c"]),
         ("a+b", ["a+b"]),
-        ("%24", []),
-        ("$", []),
+        *((it, []) for it in ("%24", "$")),
     ],
 )
 async def test_the_id_of_a_body_is_taken(gateway: Gateway, keeper: Keeper, path: str, id: list[str]) -> None:
@@ -171,15 +170,11 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
 @pytest.mark.parametrize(
     ("target", "body", "message"),
     [
-        ("/v1/table/t/describe", b"{bad", "not valid JSON"),
-        ("/v1/table/t/describe", b"\xff\xfe", "not valid JSON"),
-        ("/v1/table/t/describe", b"[" * 20_000, "not valid JSON"),
-        ("/v1/table/t/describe", ["a list"], "must be a JSON object"),
-        ("/v1/table/t/describe", "text", "must be a JSON object"),
+        *(("/v1/table/t/describe", it, "not valid JSON") for it in (b"{bad", b"\xff\xfe", b"[" * 20_000)),
+        *(("/v1/table/t/describe", it, "must be a JSON object") for it in (["a list"], "text")),
         ("/v1/table/t/describe", {"version": "1"}, "version"),
         *(("/v1/table/t/describe", {"id": "t"}, "id"), ("/v1/table/t/describe", {"id": [1]}, "id")),
-        ("/v1/table/t/describe", {"context": {"a": 1}}, "context"),
-        ("/v1/table/t/describe", {"context": "all"}, "context"),
+        *(("/v1/table/t/describe", it, "context") for it in ({"context": {"a": 1}}, {"context": "all"})),
         ("/v1/table/t/describe?version=one", None, "version"),
         pytest.param("/v1/table/t/describe?version=" + "9" * 5000, None, "version", id="a long version"),
         ("/v1/table/t/describe?check_declared=yes", None, "check_declared"),

@@ -21,6 +21,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.lifecycle import creating
 from lance_ns_async.model import Id, Table, TableId
 from tests.fakes.memory import MemoryBackend, over
+from tests.support.errors import catch
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
@@ -42,9 +43,7 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", r"^request_data: not an Arrow IPC stream \("),
-        (b"garbage", r"^request_data: not an Arrow IPC stream \("),
-        (b"\0" * 64, r"^request_data: not an Arrow IPC stream \("),
+        *((it, r"^request_data: not an Arrow IPC stream \(") for it in (b"", b"garbage", b"\0" * 64)),
         (stream(ROWS)[:-200], r"^request_data: not an Arrow IPC stream \("),
         (stream(ROWS)[:60] + b"\xff" * 40 + stream(ROWS)[100:], r"^request_data: not an Arrow IPC stream \("),
         (b"ARROW1\0\0", "^request_data: must be an Arrow IPC stream, not a file"),
@@ -53,8 +52,7 @@ async def test_rows_may_be_in_any_bytes(here: Lake, form: Any) -> None:
     ],
 )
 async def test_what_is_no_stream_is_refused_before_anything_is_done(here: Lake, data: Any, message: str) -> None:
-    with pytest.raises(err.InvalidInputError, match=message):
-        await here.ns.create_table(spec.CreateTableRequest(id=ID), data)
+    await catch(err.InvalidInputError, here.ns.create_table(spec.CreateTableRequest(id=ID), data), message)
     assert not await here.ns.exists(ID) and here.left() == []
 
 
@@ -64,21 +62,18 @@ async def test_impossible_rows_and_namespaces_create_nothing(here: Lake) -> None
     end = good.index(b"\0\0\0\0\x03\0\0\0") + 4
     with pytest.raises(err.InvalidInputError, match="request_data: not an Arrow IPC stream"):
         await here.ns.create_table(spec.CreateTableRequest(id=ID), good[:end] + b"\xff\xff\xff\x7f" + good[end + 4 :])
-    with pytest.raises(err.NamespaceNotFoundError, match=r"^Namespace not found: none "):
-        await here.create(["none", "t"])
+    await catch(err.NamespaceNotFoundError, here.create(["none", "t"]), r"^Namespace not found: none ")
     with pytest.raises(err.InvalidInputError, match=r"^mode 'append': unknown, known are create, exist_ok, overwrite$"):
         await here.create(mode="append")
     assert here.left() == []
     for rows in (pa.table({"a.b": [1]}), pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])):
-        with pytest.raises(err.TableSchemaValidationError, match=r"^Table schema invalid: n\$t "):
-            await here.create(rows=rows)
+        await catch(err.TableSchemaValidationError, here.create(rows=rows), r"^Table schema invalid: n\$t ")
         assert not await here.ns.exists(ID) and here.left() == []
 
 
 async def test_one_that_is_only_declared_is_there(here: Lake) -> None:
     await here.ns.declare_table(spec.DeclareTableRequest(id=ID))
-    with pytest.raises(err.TableAlreadyExistsError):
-        await here.create()
+    await catch(err.TableAlreadyExistsError, here.create())
     kept = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="exist_ok"), stream(ROWS))
     assert kept.version is None and kept.location == await here.location()
     made = await here.ns.create_table(spec.CreateTableRequest(id=ID, mode="overwrite"), stream(ROWS))
@@ -132,8 +127,7 @@ async def test_all_that_keep_what_is_there_find_it(here: Lake) -> None:
 async def test_the_older_name_of_declaring(here: Lake) -> None:
     made = await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID, properties={"k": "v"}))
     assert (made.location, made.version, made.properties) == (await here.location(), None, {"k": "v"})
-    with pytest.raises(err.TableAlreadyExistsError):
-        await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID))
+    await catch(err.TableAlreadyExistsError, here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID)))
     again = await here.ns.create_empty_table(spec.CreateEmptyTableRequest(id=ID, mode="ExistOk"))
     assert again.location == made.location
     with pytest.raises(err.InvalidInputError, match=r"^mode 'Overwrite': unknown, known are create, exist_ok"):
@@ -192,8 +186,7 @@ async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_
     catalog = Catalog(tmp_path)
     lance.write_dataset(OTHER, catalog.location)
     for mode in ("create", "existok", "overwrite"):
-        with pytest.raises(err.TableAlreadyExistsError, match=r"not in the catalog, but there is data at .*"):
-            await catalog.create(mode)
+        await catch(err.TableAlreadyExistsError, catalog.create(mode), r"not in the catalog, but there is data at .*")
         assert catalog.backend.tables == {}
     assert lance.dataset(catalog.location).to_table() == OTHER
 
@@ -201,16 +194,14 @@ async def test_data_that_is_there_already_is_neither_registered_nor_removed(tmp_
 async def test_other_tables_below_it_outlive_a_table_that_failed(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     lance.write_dataset(OTHER, catalog.location / "below")
-    with pytest.raises(err.TableSchemaValidationError):
-        await catalog.create(rows=pa.table({"a.b": [1]}))
+    await catch(err.TableSchemaValidationError, catalog.create(rows=pa.table({"a.b": [1]})))
     assert catalog.backend.tables == {} and lance.dataset(catalog.location / "below").to_table() == OTHER
 
 
 async def test_what_cannot_be_undone_is_reported(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.backend.faults["deregister_table", catalog.id] = err.PermissionDeniedError("Permission denied: t")
-    with pytest.raises(err.TableSchemaValidationError) as raised:
-        await catalog.create(rows=pa.table({"a.b": [1]}))
+    raised = await catch(err.TableSchemaValidationError, catalog.create(rows=pa.table({"a.b": [1]})))
     (note,) = raised.value.__notes__
     assert "table t stays registered at" in note and "Permission denied: t" in note
 
@@ -225,8 +216,7 @@ async def test_a_declared_table_is_removed_if_its_describe_fails(tmp_path: Path)
             catalog.backend.faults.clear()
 
     catalog.backend.on_call = heal
-    with pytest.raises(err.ServiceUnavailableError):
-        await catalog.create()
+    await catch(err.ServiceUnavailableError, catalog.create())
     assert catalog.backend.tables == {} and not catalog.location.exists()
 
 
@@ -234,8 +224,7 @@ async def test_a_declaration_stays_if_it_is_unknown_whether_it_was_written_to(tm
     catalog = Catalog(tmp_path)
     catalog.backend.capabilities = replace(catalog.backend.capabilities, vends=True)
     catalog.backend.faults["describe_table", catalog.id] = err.ServiceUnavailableError("Service unavailable: t")
-    with pytest.raises(err.ServiceUnavailableError) as raised:
-        await catalog.create()
+    raised = await catch(err.ServiceUnavailableError, catalog.create())
     (note,) = raised.value.__notes__
     assert "table t stays registered at" in note and "deregister_table removes it" in note
     assert list(catalog.backend.tables) == [catalog.id]
@@ -266,8 +255,7 @@ async def test_a_failed_create_leaves_nothing(
 
     catalog = Catalog(tmp_path)
     monkeypatch.setattr(lance.LanceDataset if where == "commit" else lance.fragment, where, fail)
-    with pytest.raises(err.InternalError if error is OSError else error, match="it ends here"):
-        await catalog.create()
+    await catch(err.InternalError if error is OSError else error, catalog.create(), "it ends here")
     assert catalog.backend.tables == {} and not any(path.is_file() for path in catalog.location.rglob("*"))
 
 
@@ -294,8 +282,7 @@ async def test_data_of_a_table_deregistered_meanwhile_is_kept(tmp_path: Path) ->
             catalog.backend.tables.clear()
 
     catalog.backend.on_call = meddle
-    with pytest.raises(err.TableAlreadyExistsError, match=rf"there is data at {catalog.location}, which") as raised:
-        await catalog.create()
+    raised = await catch(err.TableAlreadyExistsError, catalog.create(), rf"there is data at {catalog.location}, which")
     assert raised.value.__notes__ == [f"and table t stays registered, because a version of it is at {catalog.location}"]
     assert lance.dataset(catalog.location).to_table() == OTHER
     assert before == {path for path in catalog.location.rglob("*") if path.is_file()}
@@ -314,8 +301,7 @@ async def test_a_table_that_others_wrote_to_is_unchanged(
                 catalog.backend.faults["declare_table", id] = fault
 
     catalog.backend.on_call = meddle
-    with pytest.raises(err.TableSchemaValidationError) as raised:
-        await catalog.create(rows=pa.table({"a.b": [1]}))
+    raised = await catch(err.TableSchemaValidationError, catalog.create(rows=pa.table({"a.b": [1]})))
     place = catalog.location
     refused = f"and another client wrote to {place}, but table t could not be registered again ({fault}); "
     assert raised.value.__notes__ == [

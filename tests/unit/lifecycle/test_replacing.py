@@ -21,6 +21,7 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.lifecycle import replacing
 from lance_ns_async.model import Id, Table
 from tests.fakes.memory import MemoryBackend, over
+from tests.support.errors import catch
 from tests.support.lake import ROWS
 
 pytestmark = pytest.mark.environment
@@ -117,8 +118,7 @@ async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
     backend = Fixed(-1, done=False)
     old = dict(backend.tables)
     message = "memory://old: deregister it, and register it at memory://new"
-    with pytest.raises(UnsupportedOperationError, match=message):
-        await REPLACED["table"](backend.namespace())
+    await catch(UnsupportedOperationError, REPLACED["table"](backend.namespace()), message)
     assert backend.tables == old
     same = {"id": list(TABLE), "location": "memory://old", "mode": "Overwrite", "properties": OLD}
     assert (await backend.namespace().register_table(same)).location == "memory://old"
@@ -128,8 +128,7 @@ async def test_a_catalog_that_replaces_nothing_says_what_to_do() -> None:
 async def test_a_denied_removal_loses_nothing(what: str, operation: str) -> None:
     backend = Stuck(-1, done=False)
     backend.faults[operation, TABLE if what == "table" else NAMESPACE] = PermissionDeniedError("Permission denied")
-    with pytest.raises(PermissionDeniedError):
-        await REPLACED[what](backend.namespace())
+    await catch(PermissionDeniedError, REPLACED[what](backend.namespace()))
     check(backend, what)
 
 
@@ -137,8 +136,7 @@ async def test_a_failed_restoration_is_reported_without_secrets() -> None:
     backend = Stuck(-1, done=False)
     backend.namespaces[NAMESPACE] = {**OLD, "key": "hush"}
     backend.faults["create_namespace", NAMESPACE] = PermissionDeniedError("Permission denied")
-    with pytest.raises(PermissionDeniedError) as raised:
-        await REPLACED["namespace"](backend.namespace())
+    raised = await catch(PermissionDeniedError, REPLACED["namespace"](backend.namespace()))
     (note,) = raised.value.__notes__
     assert note == (
         "and the earlier state could not be restored (Permission denied): namespace a$n had the properties "
@@ -184,8 +182,7 @@ async def test_abandoned_changes_are_awaited(tmp_path: Path, mode: str, monkeypa
 async def test_a_namespace_that_is_not_empty_stays_as_it_is() -> None:
     backend = Stuck(-1, done=False)
     backend.tables[NAMESPACE.table("t")] = Table(NAMESPACE.table("t"), "memory://t", {})
-    with pytest.raises(NamespaceNotEmptyError):
-        await REPLACED["namespace"](backend.namespace())
+    await catch(NamespaceNotEmptyError, REPLACED["namespace"](backend.namespace()))
     assert backend.namespaces[NAMESPACE] == OLD
 
 

@@ -125,16 +125,13 @@ class History:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
-def test_a_watch_sees_what_happens_and_invents_nothing(steps: list[tuple[Any, ...]]) -> None:
-    async def main() -> None:
-        with FakeIceberg() as server:
-            server.add_namespace(["s"])
-            async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "max_retries": "0"}) as ns:
-                history = History(ns, "s")
-                for step in [*steps, ("look", 1.0)]:
-                    await history.step(server, *step)
-
-    asyncio.run(main())
+async def test_a_watch_sees_what_happens_and_invents_nothing(steps: list[tuple[Any, ...]]) -> None:
+    with FakeIceberg() as server:
+        server.add_namespace(["s"])
+        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, "max_retries": "0"}) as ns:
+            history = History(ns, "s")
+            for step in [*steps, ("look", 1.0)]:
+                await history.step(server, *step)
 
 
 async def test_each_table_is_examined_once_in_a_round(ns: AsyncNamespace, server: FakeIceberg) -> None:

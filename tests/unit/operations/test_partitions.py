@@ -351,9 +351,7 @@ async def test_a_write_finds_a_place_while_partitions_are_dropped(tmp_path: Path
 @pytest.mark.parametrize(
     ("by", "schema", "message"),
     [
-        (None, SCHEMA, "must be a list of partition fields"),
-        ("country", SCHEMA, "must be a list of partition fields"),
-        ([3], SCHEMA, "must be a list of partition fields"),
+        *((it, SCHEMA, "must be a list of partition fields") for it in (None, "country", [3])),
         (["c"], {"c": pa.string()}, "schema dict: must be a pyarrow.Schema"),
         (["c"], pa.schema({"c": pa.string(), "a.b": pa.string()}), "a.b"),
         (["c"], pa.schema({"c": pa.string(), "": pa.string()}), "a name must not be empty"),

@@ -22,6 +22,7 @@ from lance_ns_async.gateway import serving
 from lance_ns_async.storage.arrow import align, align_reader
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
+from tests.support.errors import catch
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
@@ -49,16 +50,11 @@ async def test_a_table_that_cannot_be_opened_or_written_is_reported(here: Lake) 
     await here.ns.declare_table(DeclareTableRequest(id=["n", "declared"]))
     await here.create()
     for id in (["n", "none"], ["n", "declared"]):
-        with pytest.raises(err.TableNotFoundError, match=rf"^Table not found: n\${id[1]} "):
-            await here.ns.open(id)
-    with pytest.raises(err.TableNotFoundError):
-        await here.ns.write(["n", "none"], ROWS, mode="append")
-    with pytest.raises(err.TableVersionNotFoundError):
-        await here.ns.open(ID, version=9)
-    with pytest.raises(err.TableTagNotFoundError):
-        await here.ns.open(ID, version="no")
-    with pytest.raises(err.TableAlreadyExistsError):
-        await here.ns.write(ID, ROWS)
+        await catch(err.TableNotFoundError, here.ns.open(id), rf"^Table not found: n\${id[1]} ")
+    await catch(err.TableNotFoundError, here.ns.write(["n", "none"], ROWS, mode="append"))
+    await catch(err.TableVersionNotFoundError, here.ns.open(ID, version=9))
+    await catch(err.TableTagNotFoundError, here.ns.open(ID, version="no"))
+    await catch(err.TableAlreadyExistsError, here.ns.write(ID, ROWS))
     mode: Any = "insert"
     with pytest.raises(err.InvalidInputError, match=r"^mode 'insert': unknown, known are create, append, overwrite"):
         await here.ns.write(ID, ROWS, mode=mode)
@@ -117,8 +113,7 @@ async def test_many_are_opened_and_one_that_fails_spoils_no_other(here: Lake) ->
     assert good.raise_for_errors() is good
     with pytest.raises(err.TableNotFoundError, match="none"):
         (await here.ns.open_many([["n", "none"]])).raise_for_errors()
-    with pytest.raises(err.InvalidInputError, match="max_in_flight 0"):
-        await here.ns.open_many([ID], max_in_flight=0)
+    await catch(err.InvalidInputError, here.ns.open_many([ID], max_in_flight=0), "max_in_flight 0")
     assert len(await here.ns.open_many([])) == 0
 
 
@@ -142,8 +137,7 @@ async def test_caches_are_shared_and_datasets_keep_them(here: Lake) -> None:
     assert caches.is_same_as(other.session())
     await here.ns.aclose()
     assert caches.is_same_as(one.session()) and one.count_rows() == 3
-    with pytest.raises(err.InvalidInputError, match="it is closed"):
-        await here.ns.open(ID)
+    await catch(err.InvalidInputError, here.ns.open(ID), "it is closed")
 
 
 def test_caches_are_let_go() -> None:

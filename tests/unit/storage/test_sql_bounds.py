@@ -17,6 +17,7 @@ from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError, 
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.storage import fields
 from lance_ns_async.storage.sql_bounds import Texts
+from tests.support.errors import catch
 from tests.support.lake import ID, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
@@ -157,8 +158,7 @@ async def test_lance_can_process_accepted_texts(tmp_path: Path) -> None:
         for sql in largest:
             assert (await ns.count_table_rows({"id": ["t"], "predicate": sql})).count in (0, 2)
         for broken in ("NOT (" * 10 + "id >" + ")" * 10, "POSITION(" * 10 + "id >" + ")" * 10):
-            with pytest.raises(InvalidInputError):
-                await ns.count_table_rows({"id": ["t"], "predicate": broken})
+            await catch(InvalidInputError, ns.count_table_rows({"id": ["t"], "predicate": broken}))
 
 
 RECORDS = pa.table({"id": [1, 2], "a b": [3, 4], "in": [{"a": 1, "d.e": 2}, {"a": 3, "d.e": 4}]})
@@ -199,12 +199,9 @@ async def test_columns_are_updated_by_their_paths(here: Lake) -> None:
 
     assert await update(["`a b`", "`a b` + 7"], ["`id`", "id * 2"]) == 2 and await update(["a b", "`a b` + 1"]) == 2
     assert await here.values("a b") == [11, 12] and await here.values("id") == [2, 4]
-    with pytest.raises(InvalidInputError, match=r"^updates: `id`: duplicate column"):
-        await update(["id", "1"], ["`id`", "2"])
-    with pytest.raises(UnsupportedOperationError, match=r"^Not supported: updates: in.a \(.*\); update in$"):
-        await update(["in.a", "1"])
-    with pytest.raises(TableColumnNotFoundError, match="'no'"):
-        await update(["`no`", "1"])
+    await catch(InvalidInputError, update(["id", "1"], ["`id`", "2"]), r"^updates: `id`: duplicate column")
+    await catch(UnsupportedOperationError, update(["in.a", "1"]), r"^Not supported: updates: in.a \(.*\); update in$")
+    await catch(TableColumnNotFoundError, update(["`no`", "1"]), "'no'")
 
 
 async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
@@ -221,6 +218,5 @@ async def test_fields_are_annotated_by_their_paths(here: Lake) -> None:
         "in.`d.e`": {"k": "in.`d.e`"},
     }
     for twice in (("id", "`id`"), ("in.a", "`in`.`a`")):
-        with pytest.raises(InvalidInputError, match=r"^updates: (id|in\.a): duplicate field"):
-            await annotate(*twice)
+        await catch(InvalidInputError, annotate(*twice), r"^updates: (id|in\.a): duplicate field")
     assert (await here.dataset()).version == 2

@@ -50,17 +50,13 @@ DOES: dict[str, Do] = {
 
 ANSWERS: dict[Error, list[tuple[str, str, str]]] = {
     err.NamespaceNotFoundError: [
-        ("get_catalog", "NoSuchObjectException", "No catalog lake"),
-        ("drop_catalog", "NoSuchObjectException", "No catalog lake"),
-        ("get_database", "NoSuchObjectException", "d"),
-        ("get_database", "NoSuchObjectException", "database lake.d"),
-        ("drop_table", "NoSuchObjectException", "d"),
-        ("drop_table", "NoSuchObjectException", "database lake.d"),
+        *((it, "NoSuchObjectException", "No catalog lake") for it in ("get_catalog", "drop_catalog")),
+        *(("get_database", "NoSuchObjectException", it) for it in ("d", "database lake.d")),
+        *(("drop_table", "NoSuchObjectException", it) for it in ("d", "database lake.d")),
         ("create_table", "NoSuchObjectException", "what it is in is gone"),
         ("get_table_names_by_filter", "UnknownDBException", "DB name is null or empty"),
         ("create_database", "InvalidObjectException", "No such catalog lake"),
-        ("create_table", "InvalidObjectException", "d"),
-        ("create_table", "InvalidObjectException", "database lake.d"),
+        *(("create_table", "InvalidObjectException", it) for it in ("d", "database lake.d")),
         (ALTER, "InvalidOperationException", "Unable to change. Database d does not exist Check logs.e"),
         (ALTER, "InvalidOperationException", "Unable to change. Database lake.e doesn't exist."),
         ("drop_database", "MetaException", 'java.lang.NullPointerException: Cannot invoke x() because "db" is null'),
@@ -76,8 +72,7 @@ ANSWERS: dict[Error, list[tuple[str, str, str]]] = {
         ("drop_catalog", "InvalidOperationException", "There are still objects in the default database for catalog"),
     ],
     err.TableNotFoundError: [
-        ("get_table_req", "NoSuchObjectException", "lake.d.t table not found"),
-        ("drop_table", "NoSuchObjectException", "lake.d.t table not found"),
+        *((it, "NoSuchObjectException", "lake.d.t table not found") for it in ("get_table_req", "drop_table")),
         (ALTER, "InvalidOperationException", "lake.d.t table not found"),
         (ALTER, "InvalidOperationException", "table lake.d.t doesn't exist"),
     ],

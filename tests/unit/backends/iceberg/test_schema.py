@@ -103,9 +103,7 @@ def test_the_last_id_and_the_number_of_the_schema_are_reported() -> None:
 @pytest.mark.parametrize(
     ("metadata", "doc"),
     [
-        (None, None),
-        ({"doc": ""}, None),
-        ({"other": "é"}, None),
+        *((it, None) for it in (None, {"doc": ""}, {"other": "é"})),
         ({"doc": "what it is"}, "what it is"),
         ({"comment": "über"}, "über"),
         ({"comment": "Spark's", "doc": "Iceberg's"}, "Iceberg's"),

@@ -129,10 +129,8 @@ async def test_other_catalogs_do_not_commit_versions(here: Site) -> None:
     ("properties", "snapshots", "format", "version"),
     [
         (MANAGED, 3, 2, 3),
-        (MANAGED, 0, 2, None),
-        (MANAGED, 0, 3, None),
-        ({"table_type": "lance", "managed_by": "storage"}, 3, 2, None),
-        ({"table_type": "lance"}, 3, 2, None),
+        *((MANAGED, 0, it, None) for it in (2, 3)),
+        *((it, 3, 2, None) for it in ({"table_type": "lance", "managed_by": "storage"}, {"table_type": "lance"})),
     ],
 )
 async def test_current_snapshot_is_the_version(

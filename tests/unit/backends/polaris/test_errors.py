@@ -41,10 +41,8 @@ NO_TABLE = "NoSuchTableException"
 TAKEN = "Unable to create entity at location 'x' because it conflicts with existing table or namespace at location 'y'"
 
 TYPED: list[tuple[str, int, str, type[err.LanceNamespaceError]]] = [
-    ("describe_table", 404, NO_TABLE, err.TableNotFoundError),
-    ("describe_table", 404, NO_NAMESPACE, err.TableNotFoundError),
-    ("deregister_table", 404, NO_TABLE, err.TableNotFoundError),
-    ("deregister_table", 404, NO_NAMESPACE, err.TableNotFoundError),
+    *(("describe_table", 404, it, err.TableNotFoundError) for it in (NO_TABLE, NO_NAMESPACE)),
+    *(("deregister_table", 404, it, err.TableNotFoundError) for it in (NO_TABLE, NO_NAMESPACE)),
     *(
         (operation, 404, NO_NAMESPACE, err.NamespaceNotFoundError)
         for operation in OPERATIONS

@@ -57,10 +57,8 @@ CLIENT = {key.replace("s3.", "client."): value for key, value in S3.items()}
         ({"s3.endpoint": "https://s3", "client.region": "eu-west-1"}, {}),
         ({"gcs.oauth2.token": "bearer"}, {"google_storage_token": "bearer"}),
         ({"gcs.oauth2.token": "x", "gcs.oauth2.token-expires-at": UNTIL}, {"google_storage_token": "x", **END}),
-        ({}, {}),
-        ({"warehouse": "s3://b"}, {}),
-        (CLIENT, S3_OPTIONS),
-        (S3 | {"client.access-key-id": "all", "client.session-token": "all"}, S3_OPTIONS),
+        *((it, {}) for it in ({}, {"warehouse": "s3://b"})),
+        *((it, S3_OPTIONS) for it in (CLIENT, S3 | {"client.access-key-id": "all", "client.session-token": "all"})),
     ],
 )
 def test_properties_become_options(config: Mapping[str, Any], options: Mapping[str, str]) -> None:
@@ -72,8 +70,7 @@ def test_properties_become_options(config: Mapping[str, Any], options: Mapping[s
     [
         ("abfss://box@one.dfs.core.windows.net/t", "one"),
         ("abfss://box@two.dfs.core.windows.net/t", "two"),
-        ("az://box/t", None),
-        ("abfss://box@three.dfs.core.windows.net/t", None),
+        *((it, None) for it in ("az://box/t", "abfss://box@three.dfs.core.windows.net/t")),
     ],
 )
 def test_the_location_selects_the_account(location: str, account: str | None) -> None:

@@ -57,10 +57,8 @@ def in_an_hour(**change: Any) -> str:
 @pytest.mark.parametrize(
     ("make_output", "lifetime"),
     [
-        (lambda: f"{TOKEN}\n", sources.LIFETIME),
-        (lambda: f"\r\n {TOKEN} \r\n", sources.LIFETIME),
-        (lambda: f'"{TOKEN}"\n', sources.LIFETIME),
-        (lambda: {"token": TOKEN}, sources.LIFETIME),
+        *((it, sources.LIFETIME) for it in (lambda: f"{TOKEN}\n", lambda: f"\r\n {TOKEN} \r\n")),
+        *((it, sources.LIFETIME) for it in (lambda: f'"{TOKEN}"\n', lambda: {"token": TOKEN})),
         (lambda: {"access_token": TOKEN, "expires_in": 60}, 60.0),
         (lambda: {"access_token": TOKEN, "expires_in": "60"}, 60.0),
         (lambda: {"access_token": TOKEN, "token_type": "Bearer", "expires_in": None}, sources.LIFETIME),

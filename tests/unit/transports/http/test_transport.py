@@ -82,12 +82,7 @@ async def test_forms_and_queries_are_encoded() -> None:
 
 VALUES: list[object] = [{}, [], 0, False, None, "x", {"é": [1.5, "\u0000"]}]
 ONE = b'{"a": 1}'
-PACKED = [
-    ("gzip", gzip.compress(ONE)),
-    ("GZIP", gzip.compress(ONE)),
-    ("deflate", zlib.compress(ONE)),
-    ("identity", ONE),
-]
+PACKED = [*((it, gzip.compress(ONE)) for it in ("gzip", "GZIP")), ("deflate", zlib.compress(ONE)), ("identity", ONE)]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +90,7 @@ PACKED = [
     [
         *((http(body=json.dumps(value)), value) for value in VALUES),
         *(
-            (http(body=b""), None),
-            (http(204, b"", {"Content-Length": "0"}), None),
+            *((it, None) for it in (http(body=b""), http(204, b"", {"Content-Length": "0"}))),
             (http(body=b"", then="close"), None),
         ),
         # Nobody requested compressed ones.

@@ -207,13 +207,11 @@ def test_what_is_no_reply_is_refused_at_once(data: bytes) -> None:
     ("data", "message"),
     [
         (b"\x00\x00", "1 bytes after the end"),
-        (b"\x63\x00\x01", "type 99"),
-        (b"\x0f\x00\x02\x63\x00\x00\x00\x01", "type 99"),
+        *((it, "type 99") for it in (b"\x63\x00\x01", b"\x0f\x00\x02\x63\x00\x00\x00\x01")),
         (b"\x0b\x00\x01\x00\x00\x00\x01\xff\x00", "not UTF-8"),
         (b"\x0f\x00\x01\x08\x00\x00\x00\x01\x00\x00\x00\x01\x00", "instead of strings or structs"),
         (b"\x0d\x00\x01\x08\x0b\x00\x00\x00\x01\x00\x00\x00\x01", "instead of strings or structs"),
-        (b"\x0c\x00\x02" * 100, "within each other"),
-        (b"\x0f\x00\x02" + b"\x0f\x00\x00\x00\x01" * 100, "within each other"),
+        *((it, "within each other") for it in (b"\x0c\x00\x02" * 100, b"\x0f\x00\x02" + b"\x0f\x00\x00\x00\x01" * 100)),
     ],
 )
 def test_what_cannot_be_read_is_refused(data: bytes, message: str) -> None:
