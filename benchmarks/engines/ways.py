@@ -35,6 +35,11 @@ def by_scan(job: Job) -> Iterator[Found]:
         yield from map(of_rows, scanned(ns, job))
 
 
+def by_frame(job: Job) -> Iterator[Found]:
+    with Namespace.connect("dir", job.properties) as ns:
+        yield of_frame(ns.open_many(f"{job.namespace}.*").polars(), job.where)
+
+
 def by_polars(job: Job) -> Iterator[Found]:
     with Namespace.connect("dir", job.properties) as ns:
         yield of_frame(pl.scan_arrow_c_stream(scanned(ns, job)), None)
@@ -99,6 +104,7 @@ WAYS: Mapping[str, Mapping[str, Way]] = {
     "One aggregate with Polars": {
         "`pl.concat` of `pl.scan_lance`": partial(polars_by_hand, scan=pl.scan_lance),
         "`pl.concat` of `pl.scan_pyarrow_dataset`": partial(polars_by_hand, scan=pl.scan_pyarrow_dataset),
+        "`open_many(...).polars()`": by_frame,
         "Polars over `scan_many`": by_polars,
     },
 }
