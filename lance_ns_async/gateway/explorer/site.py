@@ -97,10 +97,10 @@ class Explorer:
             principal = self._access.identify({} if session is None else {TOKEN_HEADER: session.token})
         except RequestError:
             if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
-                # The browser withholds the cookie after a click on a link of another site, but not after a reload.
-                return _response(
-                    layout.continue_page(request.raw_path), None, {"Refresh": f"0; url={request.raw_path}"}
-                )
+                # The browser withholds the cookie after a click on a link of another site, but not after a reload. A
+                # statement of another site runs only if the user goes on.
+                reload = {} if path == "/ui/sql" else {"Refresh": f"0; url={request.raw_path}"}
+                return _response(layout.continue_page(request.raw_path), None, reload)
             return self._sign_in(request, request.raw_path)
         entry.principal = principal.name
         set_client(principal.name)

@@ -134,6 +134,7 @@ async def test_sign_in_and_out() -> None:
         # Browsers send no cookie along a link of another site, so the page reloads itself.
         page = await browser.get("/ui/table?id=a", **{"Sec-Fetch-Site": "cross-site"})
         assert page.headers["refresh"] == "0; url=/ui/table?id=a" and "set-cookie" not in page.headers
+        assert "refresh" not in (await browser.get("/ui/sql?q=x", **{"Sec-Fetch-Site": "cross-site"})).headers
         response = await browser.sign_in(next="/ui/table?id=a")
         assert (response.status_code, response.headers["location"]) == (303, "/ui/table?id=a")
         cookie = response.headers["set-cookie"]
