@@ -107,10 +107,11 @@ def run(directory: Path, *names: str) -> list[str]:
     return printed
 
 
-def test_async_and_sync(tmp_path: Path) -> None:
-    first, second = run(tmp_path, "async", "sync")
+def test_async_and_sync_and_sql(tmp_path: Path) -> None:
+    first, second, asked = run(tmp_path, "async", "sync", "sql")
     assert first.startswith("200 found; Table not found: sales$nobody")
     assert second.startswith("200 tables\n3 rows at ")
+    assert asked.startswith("SqlResult(3 rows, 2 columns of 200 tables)")
 
 
 @pytest.mark.integration
