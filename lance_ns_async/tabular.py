@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -178,6 +178,22 @@ class Tabular(ABC):
         for row in self.table_rows():
             groups.setdefault(row.outcome, []).append(row)
         return dict(sorted(groups.items(), key=lambda it: (it[0] not in self.problem_outcomes, -len(it[1]))))
+
+
+def html_table(line: str, head: Sequence[str], rows: Iterable[Sequence[str]], more: int) -> str:
+    """Returns a table for notebooks.
+
+    Args:
+        line: A summary.
+        head: The names of the columns.
+        rows: The texts of the first rows.
+        more: The number of further rows.
+    """
+    names = "".join(f"<th>{escape(printable(name))}</th>" for name in head)
+    lines = [f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows]
+    rest = f"<p>... and {more:,} more</p>" if more > 0 else ""
+    table = f"<table><tr>{names}</tr>{''.join(lines)}</table>"
+    return f"<div class='lance-ns'>{_STYLE}<p>{escape(line)}</p><div>{table}</div>{rest}</div>"
 
 
 def _cells(row: Row) -> Sequence[str]:

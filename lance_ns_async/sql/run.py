@@ -23,12 +23,13 @@ from lance_ns_async.many.scanning import Scan, Source
 from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback, show_progress
-from lance_ns_async.rendering import counted
+from lance_ns_async.rendering import counted, printable
 from lance_ns_async.session import Session
 from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.statement import Reading, Statement, parse
 from lance_ns_async.sql.tables import Tables
 from lance_ns_async.storage.threads import TIME_TO_END, aside
+from lance_ns_async.tabular import EXCERPT, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,8 @@ _READER = Reader(
 )
 
 _INTERRUPT_INTERVAL = 0.02  # Seconds between interrupts of a statement whose result is not needed any more
+
+_MAX_CELL = 200  # Maximum number of characters of a value in a notebook.
 
 _MAX_REASON = 1_000  # Maximum number of characters of a message of DuckDB
 
@@ -98,11 +101,25 @@ class SqlResult:
         """Returns the rows as a stream of Arrow's C interface."""
         return self.rows.__arrow_c_stream__(requested_schema)
 
-    def __repr__(self) -> str:
-        """Returns the numbers of rows, columns and tables, and the first rows."""
+    def line(self) -> str:
+        """Returns the numbers of rows, columns and tables."""
         counts = [counted(self.rows.num_rows, "rows"), counted(self.rows.num_columns, "columns")]
-        head = f"SqlResult({', '.join(counts)} of {counted(len(self.versions), 'tables')})"
-        return f"{head}\n{self.rows.slice(0, 10).to_string(preview_cols=20)}"
+        return f"SqlResult({', '.join(counts)} of {counted(len(self.versions), 'tables')})"
+
+    def __repr__(self) -> str:
+        """Returns the numbers, and the first rows as a table, or the plan."""
+        import duckdb
+
+        if self.rows.column_names == ["plan"] and self.rows.num_rows == 1:
+            return f"{self.line()}\n{self.rows['plan'][0]}".rstrip()
+        with duckdb.connect() as connection:
+            return f"{self.line()}\n{connection.from_arrow(self.rows.slice(0, EXCERPT))!r}".rstrip()
+
+    def _repr_html_(self) -> str:
+        """Returns the numbers, and the first rows as a table, for notebooks."""
+        rows = self.rows.slice(0, EXCERPT)
+        lines = [[shortened(printable(str(it)), _MAX_CELL) for it in column.to_pylist()] for column in rows.columns]
+        return html_table(self.line(), rows.column_names, zip(*lines, strict=True), self.rows.num_rows - rows.num_rows)
 
 
 async def sql(

@@ -125,7 +125,10 @@ async def test_a_result_names_its_tables_and_versions(ns: AsyncNamespace) -> Non
     for version in ("1", "'first'"):
         then = await ns.sql(f"select count(*) n from customers at (version => {version})")
         assert dict(then.versions) == {TableId("customers"): 1} and then.rows["n"].to_pylist() == [4]
-    assert repr(then).startswith("SqlResult(1 row, 1 column of 1 table)\n")
+    assert repr(then).startswith("SqlResult(1 row, 1 column of 1 table)\n") and "│     4 │" in repr(then)
+    assert "│ Projections: 1 │\n" in repr(await ns.sql("explain select 1"))
+    html = (await ns.sql("select '<b>' as \"<i>\" from range(30)"))._repr_html_()
+    assert html.count("<td>&lt;b&gt;</td>") == 20 and "<th>&lt;i&gt;</th>" in html and "... and 10 more" in html
     found = await ns.sql("select name from customers where id in ($a, $b)", parameters={"a": 1, "b": 4})
     assert found.to_polars()["name"].to_list() == found.to_arrow()["name"].to_pylist() == ["Bo", "Ed"]
     assert (await ns.sql("from range(100)", max_rows=7)).rows.num_rows == 7
