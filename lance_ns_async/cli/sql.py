@@ -13,7 +13,7 @@ import lance_namespace.errors as err
 from typer import Argument, Option, get_app_dir
 
 from lance_ns_async.cli import errors, output
-from lance_ns_async.cli.errors import hint
+from lance_ns_async.cli.errors import Misuse, hint
 from lance_ns_async.cli.options import CommonOptions, FormatOrSuffix, Out
 from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.selecting import match_tables, offers
@@ -62,8 +62,13 @@ def sql(
     """Query tables with SQL, by DuckDB: any ids and patterns of the catalog in FROM."""
     chosen_format = format_for(format, out)
     with on.require().open() as catalog:
+        is_written = False
 
         def run(statement: str) -> None:
+            nonlocal is_written
+            if is_written:
+                raise Misuse(f"--out {out}: it has the rows of the first statement; run each by a command of its own")
+            is_written = out is not None
             most = limit or (None if out is not None else _SHOWN + 1)
             result = catalog.sql(
                 f"EXPLAIN {statement}" if explain and not statement.casefold().startswith("explain") else statement,
@@ -136,6 +141,9 @@ def _taken(text: str, line: str) -> tuple[Sequence[str], str]:
     for piece in _PIECES.findall(f"{text}{line}\n"):
         if piece == ";":
             parts.append("")
+        elif piece.startswith("--") or (piece.startswith("/*") and piece.endswith("*/")):
+            # A comment alone is no statement.
+            parts[-1] += " "
         else:
             parts[-1] += piece
     *statements, rest = parts

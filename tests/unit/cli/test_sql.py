@@ -96,11 +96,13 @@ def test_statements_of_a_file_run_one_after_another(lake: Sequence[str]) -> None
         select ';' as a; select 2 as "b;" /* ; */ ;
 .tables shop
         select max(id) as c
-        from shop.a"""
+        from shop.a; -- the end"""
     run = Run("sql", "-o", "plain", *lake, stdin=script)
     assert run.lines == [";", "2", "shop$a", "shop$b", "69"]
     wrong = Run("sql", "-o", "plain", *lake, stdin="select 1 as a;\noops;\nselect 2 as b;\n")
     assert wrong.code == Code.USAGE and wrong.lines == ["1"]
+    twice = Run("sql", "--out", "y.csv", *lake, stdin="select 1 as a;\nselect 2 as a;\n")
+    assert twice.code == Code.USAGE and "it has the rows of the first statement" in twice.err
     assert ".tabels: did you mean .tables" in Run("sql", *lake, stdin=".tabels\n").err
 
 
