@@ -30,6 +30,7 @@ from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
 from lance_ns_async.spec import arrow_json
+from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.scanning import Condition, conform, has_columns, scan, select
 from lance_ns_async.storage.sql_bounds import Texts
 from lance_ns_async.storage.threads import THREADS, aside, in_thread, under_way
@@ -307,17 +308,22 @@ async def read_sources(
 
 def read_opened(sources: Sequence[Source], how: Scan) -> Iterator[pa.RecordBatch]:
     """Yields the rows of tables whose datasets are open, as `read_sources` does, in the thread of their reader."""
+
+    def next_group(rows: _Rows) -> tuple[Sequence[pa.RecordBatch], bool]:
+        with translate_errors(rows.source.table):
+            return rows.next_group()
+
     waiting = (_Rows(source, how) for source in sources)
     with ThreadPoolExecutor(THREADS, "lance-ns-rows") as pool:
-        started = deque((rows, pool.submit(rows.next_group)) for rows in islice(waiting, THREADS))
+        started = deque((rows, pool.submit(next_group, rows)) for rows in islice(waiting, THREADS))
         try:
             while started:
                 rows, future = started.popleft()
                 group, there_is_more = future.result()
                 if there_is_more:
-                    started.appendleft((rows, pool.submit(rows.next_group)))
+                    started.appendleft((rows, pool.submit(next_group, rows)))
                 else:
-                    started.extend((it, pool.submit(it.next_group)) for it in islice(waiting, 1))
+                    started.extend((it, pool.submit(next_group, it)) for it in islice(waiting, 1))
                 yield from group
         finally:
             for _, future in started:
@@ -328,7 +334,7 @@ class _Rows:
     """The rows of a table whose dataset is open."""
 
     def __init__(self, source: Source, how: Scan) -> None:
-        self._source = source
+        self.source = source
         self._how = how
         self._scanned: Iterator[pa.RecordBatch] | None = None
         self._is_filtered = False
@@ -340,7 +346,7 @@ class _Rows:
         work, group, size = under_way(), [], 0
         for batch in self._scanned:
             work.check()
-            if (rows := self._how.conform(self._source, batch, is_filtered=self._is_filtered)).num_rows:
+            if (rows := self._how.conform(self.source, batch, is_filtered=self._is_filtered)).num_rows:
                 group.append(rows)
                 size += rows.nbytes
             if size >= _GROUP_BYTES:
@@ -348,9 +354,9 @@ class _Rows:
         return group, False
 
     def _start(self) -> Iterator[pa.RecordBatch]:
-        how, columns = self._how, self._how.columns_of(self._source)
-        read = partial(scan, self._source.dataset, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
-        if how.filter is not None and how.can_push(self._source):
+        how, columns = self._how, self._how.columns_of(self.source)
+        read = partial(scan, self.source.dataset, batch_bytes=_BATCH_BYTES, buffer_bytes=_BUFFER_BYTES)
+        if how.filter is not None and how.can_push(self.source):
             try:
                 filtered = read([name for name in columns if name in how.schema.names], None, filter=how.filter)
             except (ValueError, NotImplementedError, pa.ArrowException):

@@ -94,6 +94,11 @@ def test_what_cannot_be_one_frame_is_said(tmp_path: Path) -> None:
         with pytest.raises(err.InvalidInputError, match="table_column 'x'"):
             ns.open_many("a").polars(table_column="x")
         assert ns.open_many("a").polars(table_column=None, columns=["x"]).collect().to_dicts() == [{"x": 1}]
+        opened = ns.open_many("b")
+        for file in tmp_path.glob("b.lance/data/*"):
+            file.unlink()
+        with pytest.raises(err.InvalidTableStateError, match=r"Invalid table state: b .*does not exist"):
+            opened.polars().collect()
         assert repr(ns.open_many("a")) == "OpenedTables(1 table, 0 errors)"
 
 
