@@ -246,14 +246,15 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
     url, names, parent, own = _python(address), _python(id), _python(id[:-1]), _python(id[-1])
     token = f'"header.{TOKEN_HEADER}": os.environ["LANCE_NS_TOKEN"]'
     sql = ".".join(map(_quote, ("lake", *id)))
+    connected = (
+        "import os\n\n"
+        "from lance_ns_async import Namespace\n\n"
+        f'with Namespace.connect("rest", {{"uri": {url}, "auth_token": os.environ["LANCE_NS_TOKEN"]}}) as ns:\n'
+    )
     return {
-        "lance_ns_async": (
-            "import os\n\n"
-            "from lance_ns_async import Namespace\n\n"
-            f'with Namespace.connect("rest", {{"uri": {url}, "auth_token": os.environ["LANCE_NS_TOKEN"]}}) as ns:\n'
-            f"    dataset = ns.open({names})\n"
-            "    print(dataset.count_rows())"
-        ),
+        "lance_ns_async": f"{connected}    dataset = ns.open({names})\n    print(dataset.count_rows())",
+        "SQL, by DuckDB": f"{connected}    result = ns.sql({_python(_select(id))})\n    print(result)",
+        "Polars": f"{connected}    rows = ns.open_many([{names}]).polars().head(20).collect()\n    print(rows)",
         "pylance": (
             "import os\n\nimport lance\nimport lance_namespace\n\n"
             f'client = lance_namespace.connect("rest", {{"uri": {url}, {token}}})\n'
@@ -277,8 +278,12 @@ def snippets(id: Sequence[str], address: str) -> Mapping[str, str]:
 
 def select_link(id: TableId) -> str:
     """Returns the address of the page with the first rows of a table."""
+    return link("sql", q=_select(id))
+
+
+def _select(id: Sequence[str]) -> str:
     names = ".".join('"' + part.replace('"', '""') + '"' for part in id)
-    return link("sql", q=f"SELECT * FROM {names} LIMIT 20")  # noqa: S608 - a browser shows it, and it is checked
+    return f"SELECT * FROM {names} LIMIT 20"  # noqa: S608 - a person sees it, and it is checked
 
 
 def _python(value: str | Sequence[str]) -> str:

@@ -347,17 +347,21 @@ async def test_code_opens_the_table(stored: Lake, monkeypatch: pytest.MonkeyPatc
     async with serving(stored.ns, ui=True) as gateway:
         monkeypatch.setenv("LANCE_NS_TOKEN", gateway.token)
         codes = snippets(["n", "t"], gateway.url)
-        for library in ("lance_ns_async", "pylance"):
+        found = {}
+        for library in ("lance_ns_async", "pylance", "SQL, by DuckDB", "Polars"):
             names: dict[str, Any] = {}
             await asyncio.to_thread(exec, codes[library], names)
-            assert await asyncio.to_thread(names["dataset"].count_rows) == 3
+            found[library] = names.get("rows", names.get("result", names.get("dataset")))
+        assert found["lance_ns_async"].count_rows() == found["pylance"].count_rows() == 3
+        assert found["Polars"].height == found["SQL, by DuckDB"].rows.num_rows == 3
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_code_contains_names_as_literals(name: str) -> None:
-    for code in snippets(["\u00e9\U0001f600", name], "http://localhost").values():
-        constants = [it.value for it in ast.walk(ast.parse(code)) if isinstance(it, ast.Constant)]
-        assert name in constants or f"`lake`.`\u00e9\U0001f600`.`{name.replace('`', '``')}`" in constants
+    parent, quoted = "\u00e9\U0001f600", name.replace('"', '""')
+    written = {name, f"`lake`.`{parent}`.`{name.replace('`', '``')}`", f'SELECT * FROM "{parent}"."{quoted}" LIMIT 20'}
+    for code in snippets([parent, name], "http://localhost").values():
+        assert written & {it.value for it in ast.walk(ast.parse(code)) if isinstance(it, ast.Constant)}
         assert all(line.isprintable() for line in code.splitlines())
 
 
