@@ -275,7 +275,7 @@ class Locations(Mapping[TableId, Location]):
             InvalidInputError: The query or `partitions` is invalid. Raised before any Spark job.
 
         Cost:
-            No catalog call. One Spark job, with one open of the dataset for each table.
+            No catalog call. A few Spark jobs, whatever the number of tasks, and one open of the dataset for each table.
         """
         from lance_ns_async.many.rows import queries_by_column
         from lance_ns_async.spark.read.searching import search

@@ -160,6 +160,10 @@ def test_the_rows_are_those_of_a_search_in_this_process(spark: SparkSession, lak
         assert there.rows == here.rows and there.rows.num_rows == 7
         assert set(there.errors) == {TableId(["db", "other"]), TableId(["db", "gone"])}
         assert set(there.searched) == set(here.searched)
+    spark.sparkContext.setJobGroup("counted", "a search")
+    locations.search(spark, vector=[1.0, 1.0], partitions=8)
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("counted")) < 8
+    spark.sparkContext.setJobGroup("others", "")
     few = locations.select("db.t1").search(spark, vector=[1.0, 1.0], k=2, columns=["id"], with_row_id=True)
     assert few.rows.column_names == ["id", "_rowid", "_distance", "_table"] and few.errors == {}
     lake.namespace.write(["db", "t2"], rows(2, more=[1] * 8), mode="overwrite")

@@ -51,7 +51,8 @@ def search(
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
     try:
-        for row in frame.mapInArrow(tasks.for_each_text(_result_batch), SCHEMA).toLocalIterator():
+        # An iterator would start a job for each task, one after another; the rows are few.
+        for row in frame.mapInArrow(tasks.for_each_text(_result_batch), SCHEMA).collect():
             if row["by"] is None:
                 errors[TableId(json.loads(row["id"]))] = tasks.rebuild(*json.loads(row["rows"]))
             else:
