@@ -203,6 +203,8 @@ async def _serve(
                 kinds = ", ".join(it.impl for it in catalogs.values())
                 hint(f"serving {kinds}; stop with Ctrl-C; a client, with the token in a file:")
                 hint(f"lance-ns ls -i rest -p uri={gateway.url} -p auth_token=@FILE")
+                if gateway.sign_in_link:
+                    hint(f"web pages, signed in by this link once within ten minutes: {gateway.sign_in_link}")
             async for _ in signals:
                 deadline = Deadline(grace, under_way)
                 break

@@ -26,7 +26,7 @@ from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
-from lance_ns_async.gateway.explorer.site import Explorer
+from lance_ns_async.gateway.explorer.site import Explorer, SignInLink
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
@@ -65,6 +65,8 @@ class Gateway:
     metrics: Metrics = field(repr=False)
     watches: Watches = field(repr=False)
     """The watches in progress."""
+    sign_in_link: str = field(default="", repr=False)
+    """The address of the web pages that signs the owner in once, within ten minutes; empty if there is none."""
 
     @property
     def cut_off(self) -> int:
@@ -151,6 +153,7 @@ async def serving(
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
     access = Access.to(host, Tokens(tokens, token), hosts)
+    link = SignInLink(token) if ui and token else None
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
@@ -168,7 +171,7 @@ async def serving(
             idle,
             read_only,
             Readiness(namespace),
-            Explorer(namespace, access, idle, limits.memory) if ui else None,
+            Explorer(namespace, access, idle, limits.memory, link) if ui else None,
             tracer,
             watches,
             audit_log,
@@ -187,7 +190,8 @@ async def serving(
     with nullcontext() if observe is None else observe(metrics.record):
         async with _run_server(server, changes, watches, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls, max_connections)
-            yield Gateway(_url(host, bound, tls), token or "", metrics, watches)
+            url = _url(host, bound, tls)
+            yield Gateway(url, token or "", metrics, watches, f"{url}{link.path}" if link else "")
 
 
 @asynccontextmanager

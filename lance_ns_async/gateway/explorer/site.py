@@ -26,7 +26,7 @@ from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.gateway.wire import body
-from lance_ns_async.model import NamespaceId, TableId
+from lance_ns_async.model import DELIMITER, NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
 _SQL_MEMORY = 512 << 20  # Maximum memory of a statement, in bytes.
@@ -34,6 +34,7 @@ _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 LIFETIME = 8 * 3600  # Seconds after which a session ends.
+_LINK_LIFETIME = 600  # Seconds in which a link signs in.
 _MAX_SESSIONS = 1_000
 _MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
 
@@ -52,8 +53,9 @@ _HEADERS = {
 class Explorer:
     """The web pages of a gateway."""
 
-    def __init__(self, namespace: object, access: Access, idle: float, memory: int) -> None:
+    def __init__(self, namespace: object, access: Access, idle: float, memory: int, link: SignInLink | None) -> None:
         self._namespace = namespace
+        self._link = link
         self._access = access
         self._idle = idle
         # Half of it is for DuckDB, and half for the rows that Lance reads ahead.
@@ -89,7 +91,8 @@ class Explorer:
         self, request: web.BaseRequest, path: str, query: str, share: Share, entry: RequestLog
     ) -> web.Response:
         if path == "/ui/sign-in":
-            return _redirect("/ui")
+            code = dict(_fields(query)).get("code")
+            return _redirect("/ui") if code is None else self._use_link(request, code, entry)
         id = request.cookies.get(_cookie(request, _SESSION), "")
         session = self._sessions.find(id)
         try:
@@ -125,7 +128,10 @@ class Explorer:
             case "/ui/table":
                 # The address of the gateway as the browser knows it.
                 find = dict(fields).get("find", "").strip()
-                return await table.table_page(reader, TableId(id), f"{request.scheme}://{request.host}", find)
+                # The id may be in one part, as it is printed.
+                names = id[0].split(DELIMITER) if len(id) == 1 else id
+                whole = TableId(names if all(names) else id)
+                return await table.table_page(reader, whole, f"{request.scheme}://{request.host}", find)
             case "/ui/search":
                 values = dict(fields)
                 below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
@@ -165,6 +171,15 @@ class Explorer:
         except RequestError:
             return self._sign_in(request, next, message="The token is wrong.")
         response = _redirect(next if _is_page(next) else "/ui")
+        _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
+        return response
+
+    def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:
+        token = None if self._link is None else self._link.use(code)
+        if token is None:
+            return self._sign_in(request, "/ui", message="The link was used, or is too old; sign in with a token.")
+        entry.principal = self._access.identify({TOKEN_HEADER: token}).name
+        response = _redirect("/ui")
         _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
         return response
 
@@ -275,6 +290,28 @@ class BrowserSessions:
     def close(self, id: str) -> None:
         """Ends a session; does nothing if there is none."""
         self._sessions.pop(id, None)
+
+
+class SignInLink:
+    """A link that signs in with a token once, within ten minutes."""
+
+    def __init__(self, token: str, clock: Callable[[], float] = monotonic) -> None:
+        self._token: str | None = token
+        self._clock = clock
+        self._until = clock() + _LINK_LIFETIME
+        self._code = secrets.token_urlsafe(32)
+
+    @property
+    def path(self) -> str:
+        """The path and the query of the link."""
+        return f"/ui/sign-in?code={self._code}"
+
+    def use(self, code: str) -> str | None:
+        """Returns the token for the code of the link; None from the second time on, after its end and for others."""
+        if not hmac.compare_digest(self._code.encode(), code.encode(errors="replace")) or self._clock() > self._until:
+            return None
+        token, self._token = self._token, None
+        return token
 
 
 class FormTokens:

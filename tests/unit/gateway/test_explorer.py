@@ -24,7 +24,7 @@ from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.gateway import Gateway, access, serving
 from lance_ns_async.gateway.explorer.pages import CatalogReader, search
-from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions
+from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions, SignInLink
 from lance_ns_async.gateway.explorer.table import cell, sample_table, snippets, type_text
 from tests.fakes.certificates import Certificates
 from tests.support.lake import ROWS, Lake, lake, stream
@@ -180,7 +180,21 @@ async def test_wrong_tokens_are_refused_and_limited() -> None:
     assert attempts.count("a")
 
 
+async def test_a_link_signs_in_once() -> None:
+    async with browsing(Hostile(), signed_in=False) as browser:
+        link = browser.gateway.sign_in_link
+        assert (await browser.get("/ui/sign-in?code=x")).status_code == 401 and link not in repr(browser.gateway)
+        assert (await browser.get(link)).headers["location"] == "/ui" and (await browser.get("/ui")).status_code == 200
+        browser.client.cookies.clear()
+        again = await browser.get(link)
+        assert again.status_code == 401 and "The link was used" in again.text
+
+
 def test_sessions_expire_and_are_bounded() -> None:
+    time = 0.0
+    link = SignInLink("secret", lambda: time)
+    time = 601.0
+    assert link.use(link.path.partition("=")[2]) is None
     time = 0.0
     sessions = BrowserSessions(lambda: time)
     first, *_, last = [sessions.open("secret") for _ in range(1001)]
@@ -332,7 +346,7 @@ async def test_a_table_of_a_directory(stored: Lake) -> None:
     async with browsing(ns) as browser:
         pages = [
             await browser.get(path)
-            for path in (address("table", *id), "/ui", address("namespace", "n"), "/ui/search?q=t", "/ui/table?id=x")
+            for path in (address("table", *id), "/ui", "/ui/table?id=n$t", "/ui/search?q=t", "/ui/table?id=x")
         ]
     text = re.sub(r"<[^>]*>", "", pages[0].text)
     for part in ("vector[2] of float32", "red apple", "id_idx", "3 of 6", "first", "owner", str(stored.root), "UTC"):
@@ -347,7 +361,7 @@ async def test_code_opens_the_table(stored: Lake, monkeypatch: pytest.MonkeyPatc
     async with serving(stored.ns, ui=True) as gateway:
         monkeypatch.setenv("LANCE_NS_TOKEN", gateway.token)
         codes = snippets(["n", "t"], gateway.url)
-        found = {}
+        found: dict[str, Any] = {}
         for library in ("lance_ns_async", "pylance", "SQL, by DuckDB", "Polars"):
             names: dict[str, Any] = {}
             await asyncio.to_thread(exec, codes[library], names)
