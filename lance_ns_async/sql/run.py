@@ -117,9 +117,14 @@ class SqlResult:
 
     def _repr_html_(self) -> str:
         """Returns the numbers, and the first rows as a table, for notebooks."""
+        import duckdb
+
         rows = self.rows.slice(0, EXCERPT)
-        lines = [[shortened(printable(str(it)), _MAX_CELL) for it in column.to_pylist()] for column in rows.columns]
-        return html_table(self.line(), rows.column_names, zip(*lines, strict=True), self.rows.num_rows - rows.num_rows)
+        texts = ", ".join(f"CAST(#{number + 1} AS VARCHAR)" for number in range(rows.num_columns))
+        with duckdb.connect() as connection:
+            cells = connection.from_arrow(rows).project(texts).fetchall()
+        lines = [[shortened(printable(it or ""), _MAX_CELL) for it in line] for line in cells]
+        return html_table(self.line(), rows.column_names, lines, self.rows.num_rows - rows.num_rows)
 
 
 async def sql(

@@ -103,7 +103,7 @@ def test_statements_of_a_file_run_one_after_another(lake: Sequence[str]) -> None
     assert wrong.code == Code.USAGE and wrong.lines == ["1"]
     twice = Run("sql", "--out", "y.csv", *lake, stdin="select 1 as a;\nselect 2 as a;\n")
     assert twice.code == Code.USAGE and "it has the rows of the first statement" in twice.err
-    assert ".tabels: did you mean .tables" in Run("sql", *lake, stdin=".tabels\n").err
+    assert ".tabless: did you mean .tables" in Run("sql", *lake, stdin=".tabless\n").err
 
 
 def test_the_prompt_runs_statements_until_its_end(lake: Sequence[str]) -> None:

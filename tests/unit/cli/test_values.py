@@ -28,9 +28,10 @@ FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.date32(): st.integers(-700_000, 2_900_000),
     pa.date64(): st.integers(-700_000, 2_900_000).map(lambda day: day * 86_400_000),
     pa.time32("s"): st.integers(0, 86_399),
-    pa.time64("ns"): st.integers(0, 86_399_999_999_999),
+    # Without pandas, Python has no nanoseconds.
+    pa.time64("ns"): st.integers(0, 86_399_999_999).map(lambda it: it * 1000),
     pa.timestamp("s"): WHOLE,
-    pa.timestamp("ns"): st.integers(-(2**62), 2**62),
+    pa.timestamp("ns"): st.integers(-(2**52), 2**52).map(lambda it: it * 1000),
     pa.timestamp("us", "UTC"): st.integers(-(2**55), 2**55),
     pa.timestamp("ms", "Europe/Oslo"): WHOLE,
     pa.decimal128(12, 3): st.decimals(-(10**8), 10**8, places=3),
@@ -42,7 +43,7 @@ DEEP: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.duration("ms"): WHOLE,
     pa.dictionary(pa.int8(), pa.string()): st.sampled_from(["a", ""]),
     pa.list_(pa.float32(), 2): st.lists(st.floats(width=32), min_size=2, max_size=2),
-    pa.large_list(pa.timestamp("ns")): st.lists(WHOLE | st.none(), max_size=3),
+    pa.large_list(pa.timestamp("ns")): st.lists(WHOLE.map(lambda it: it * 1000) | st.none(), max_size=3),
     pa.struct([("a", pa.date32()), ("b", pa.list_(pa.binary()))]): st.fixed_dictionaries(
         {"a": WHOLE.map(lambda it: it % 99), "b": st.lists(st.binary(max_size=2), max_size=2) | st.none()}
     ),

@@ -154,7 +154,7 @@ async def test_only_what_a_query_needs_is_read(ns: AsyncNamespace, monkeypatch: 
     ("text", "error", "message"),
     [
         ("from gone", err.TableNotFoundError, "Table not found: gone"),
-        ("from costumers", err.TableNotFoundError, "Table not found: costumers .*; did you mean customers?"),
+        ("from custmers", err.TableNotFoundError, "Table not found: custmers .*; did you mean customers?"),
         ("from Sales.orders_2", err.LanceNamespaceError, "did you mean sales\\$orders_2?"),
         ("from gone.*", err.NamespaceNotFoundError, "gone"),
         ("from sales.x*", err.TableNotFoundError, "no table matches 'sales.x\\*'"),
