@@ -307,10 +307,15 @@ def test_different_tables_are_read_by_name(spark: SparkSession, lake: Lake) -> N
     ):
         frame = locations.dataframe(spark, ["id"], filter=filter, unify="by_name", table_column=None)
         assert [row["id"] for row in frame.orderBy("id").collect()] == ids
+    with pytest.raises(InvalidInputError, match=r"use locations.select\(...\) or locations.where"):
+        locations.dataframe(spark, ["id"], filter="_table = 'db$a'", unify="by_name")
     with pytest.raises(InvalidInputError, match="no type holds all values of column 's'"):
         lake.write("e", pa.table({"s": [1]}))
         lake.write("f", pa.table({"s": ["x"]}))
         lake.prefetch().dataframe(spark, unify="by_name")
+    lake.write("g", pa.table({"ID": [1]}))
+    with pytest.raises(InvalidInputError, match=r"the columns 'id' of .* and 'ID' of .* differ only in case"):
+        lake.prefetch("db.a", "db.g").dataframe(spark, unify="by_name")
 
 
 def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession, lake: Lake) -> None:
