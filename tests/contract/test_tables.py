@@ -184,11 +184,6 @@ async def test_an_odd_name_is_held_as_it_is_or_refused(
     assert not await ns.exists(parent.table(name))
 
 
-@pytest.mark.parametrize("id", [[], [""], ["ns", ""], ["ns", "\ud800"]])
-async def test_an_id_that_names_nothing_is_refused(ns: AsyncNamespace, id: list[str]) -> None:
-    await catch(err.InvalidInputError, ns.describe_table({"id": id}), "table id")
-
-
 async def _written(ns: AsyncNamespace, id: list[str]) -> str:
     declared = await ns.declare_table({"id": id})
     assert declared.location is not None

@@ -138,16 +138,6 @@ def test_tables_that_were_not_pinned_are_when_the_frame_is_made(spark: SparkSess
         lake.prefetch(pin_versions=False).dataframe(spark)
 
 
-@thorough
-def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -> None:
-    frame = many.dataframe(spark)
-    three, seven = frame.where("id = 3"), frame.where("_table = 'db$t0' and id = 7")
-    assert (three.count(), frame.count(), frame.where("x % 2 = 0").count()) == (1, TABLES * 10, TABLES * 3)
-    assert sorted(row["id"] for row in three.union(seven).collect()) == [3, 7]
-    assert [row["id"] for row in three.collect() + seven.collect()] == [3, 7]
-    assert frame.where("id < 5").alias("a").join(frame.where("id > 2").alias("b"), "id").count() == 2
-
-
 def test_an_empty_table_and_deleted_rows_give_no_row(spark: SparkSession, lake: Lake) -> None:
     lake.write("none", rows(0).slice(0, 0))
     assert lake.prefetch().dataframe(spark).collect() == []
