@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import lance
 import pyarrow as pa
 import pytest
@@ -13,6 +15,14 @@ from tests.contract.site import Site
 from tests.support.errors import catch
 
 pytestmark = pytest.mark.round_trip
+
+
+async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, children: Children) -> None:
+    missing = {"id": children.child("none")}
+    message = f"^Namespace not found: {re.escape(str(children.id('none')))} "
+    for operation in ("describe_namespace", "namespace_exists", "list_namespaces", "drop_namespace"):
+        await catch(NamespaceNotFoundError, getattr(ns, operation)(missing), message)
+    assert not await ns.exists(children.id("none"))
 
 
 @pytest.mark.usefixtures("cascading")

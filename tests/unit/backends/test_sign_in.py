@@ -429,10 +429,3 @@ async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: F
     assert parameters == {"RoleArn": ARN, **session}
     assert len(sts.roles) == 2 and "Credential=ASIAROLE1/" in request.headers["Authorization"]
     assert request.headers["X-Amz-Security-Token"] == "sesame-token-1"
-
-
-async def test_a_role_that_cannot_be_assumed_is_an_error(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    sts.fail(403, times=None)
-    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        await catch(err.PermissionDeniedError, describe_signed(ns), "assume_role")
-    assert not polaris_server.requests
