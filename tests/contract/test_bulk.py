@@ -73,12 +73,6 @@ async def test_a_stream_answers_what_is_before_an_id_that_can_be_none(ns: AsyncN
     assert result == good
 
 
-async def test_no_ids_give_an_empty_result(ns: AsyncNamespace) -> None:
-    described = await ns.describe_tables([])
-    assert not described.tables and not described.errors
-    await catch(InvalidInputError, ns.describe_tables([], max_in_flight=0), "max_in_flight 0")
-
-
 async def test_an_id_too_short_for_the_catalog_is_refused(ns: AsyncNamespace, site: Site) -> None:
     can = site.can
     if can.min_depth == 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import lance
-import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
@@ -30,14 +28,6 @@ async def test_a_missing_namespace_is_no_empty_one(ns: AsyncNamespace, children:
 )
 async def test_a_page_that_cannot_be_is_refused(ns: AsyncNamespace, parent: Parent, field: str, value: object) -> None:
     await catch(InvalidInputError, ns.list_tables({"id": list(parent.id), field: value}), field)
-
-
-async def test_tables_without_data_can_be_left_out(ns: AsyncNamespace, parent: Parent) -> None:
-    await _declare(ns, parent.tables("empty"))
-    declared = await ns.declare_table({"id": parent.table("full")})
-    assert declared.location is not None
-    lance.write_dataset(pa.table({"id": [1]}), declared.location)
-    assert (await ns.list_tables({"id": list(parent.id), "include_declared": False})).tables == ["full"]
 
 
 @pytest.mark.parametrize("limit", with_usual([None, 1, 2, 3, 5, 6], None, 3))

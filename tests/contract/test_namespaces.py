@@ -17,11 +17,6 @@ from tests.support.errors import catch
 pytestmark = pytest.mark.round_trip
 
 
-async def test_an_unknown_mode_is_reported(ns: AsyncNamespace, children: Children) -> None:
-    with pytest.raises(InvalidInputError, match="mode 'Replace': unknown"):
-        await ns.create_namespace({"id": children.child("a"), "mode": "Replace"})
-
-
 async def test_a_missing_one_is_not_found_by_any_operation(ns: AsyncNamespace, children: Children) -> None:
     missing = {"id": children.child("none")}
     message = f"^Namespace not found: {re.escape(str(children.id('none')))} "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import anyio
 import lance
 import lance_namespace.errors as err
@@ -11,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lance_ns_async import AsyncNamespace, TableId
-from tests.contract.conftest import Children, Parent
+from tests.contract.conftest import Parent
 from tests.contract.site import Site
 from tests.support.budget import with_usual
 from tests.support.errors import catch
@@ -33,14 +31,6 @@ async def test_a_declared_table_is_described_as_declared(ns: AsyncNamespace, par
     assert result.managed_versioning is False and declared.managed_versioning is False
     assert result.storage_options in (None, {"k": "v"})  # some catalogs store in properties how a table is read
     assert result.is_only_declared is None
-
-
-async def test_a_missing_one_is_not_found_by_any(ns: AsyncNamespace, parent: Parent, children: Children) -> None:
-    missing = {"id": parent.table("none")}
-    for call in (ns.describe_table(missing), ns.table_exists(missing), ns.deregister_table(missing)):
-        await catch(err.TableNotFoundError, call, f"^Table not found: {re.escape(str(parent.id.table('none')))}")
-    await catch(err.TableNotFoundError, ns.drop_table(missing))
-    assert not await ns.exists(parent.table("none")) and not await ns.exists(children.child("none", "t"))
 
 
 async def test_deregistering_leaves_the_data_and_dropping_removes_it(ns: AsyncNamespace, parent: Parent) -> None:
@@ -192,11 +182,6 @@ async def test_an_odd_name_is_held_as_it_is_or_refused(
     assert lance.dataset(described.tables[TableId(parent.table(name))].location).count_rows() == 3
     await ns.drop_table({"id": parent.table(name)})
     assert not await ns.exists(parent.table(name))
-
-
-@pytest.mark.parametrize("id", [[], [""], ["ns", ""], ["ns", "\ud800"]])
-async def test_an_id_that_names_nothing_is_refused(ns: AsyncNamespace, id: list[str]) -> None:
-    await catch(err.InvalidInputError, ns.describe_table({"id": id}), "table id")
 
 
 async def _written(ns: AsyncNamespace, id: list[str]) -> str:

@@ -138,16 +138,6 @@ def test_tables_that_were_not_pinned_are_when_the_frame_is_made(spark: SparkSess
         lake.prefetch(pin_versions=False).dataframe(spark)
 
 
-@thorough
-def test_a_dataframe_serves_many_queries(spark: SparkSession, many: Locations) -> None:
-    frame = many.dataframe(spark)
-    three, seven = frame.where("id = 3"), frame.where("_table = 'db$t0' and id = 7")
-    assert (three.count(), frame.count(), frame.where("x % 2 = 0").count()) == (1, TABLES * 10, TABLES * 3)
-    assert sorted(row["id"] for row in three.union(seven).collect()) == [3, 7]
-    assert [row["id"] for row in three.collect() + seven.collect()] == [3, 7]
-    assert frame.where("id < 5").alias("a").join(frame.where("id > 2").alias("b"), "id").count() == 2
-
-
 def test_an_empty_table_and_deleted_rows_give_no_row(spark: SparkSession, lake: Lake) -> None:
     lake.write("none", rows(0).slice(0, 0))
     assert lake.prefetch().dataframe(spark).collect() == []
@@ -307,10 +297,15 @@ def test_different_tables_are_read_by_name(spark: SparkSession, lake: Lake) -> N
     ):
         frame = locations.dataframe(spark, ["id"], filter=filter, unify="by_name", table_column=None)
         assert [row["id"] for row in frame.orderBy("id").collect()] == ids
+    with pytest.raises(InvalidInputError, match=r"use locations.select\(...\) or locations.where"):
+        locations.dataframe(spark, ["id"], filter="_table = 'db$a'", unify="by_name")
     with pytest.raises(InvalidInputError, match="no type holds all values of column 's'"):
         lake.write("e", pa.table({"s": [1]}))
         lake.write("f", pa.table({"s": ["x"]}))
         lake.prefetch().dataframe(spark, unify="by_name")
+    lake.write("g", pa.table({"ID": [1]}))
+    with pytest.raises(InvalidInputError, match=r"the columns 'id' of .* and 'ID' of .* differ only in case"):
+        lake.prefetch("db.a", "db.g").dataframe(spark, unify="by_name")
 
 
 def test_tables_may_differ_in_what_spark_does_not_tell_apart(spark: SparkSession, lake: Lake) -> None:

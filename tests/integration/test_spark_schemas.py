@@ -1,4 +1,4 @@
-"""The common columns and the filter of many tables, checked before any Spark job; needs PySpark, but not Java."""
+"""Partitions, tables of a REST server, and searches of many tables, in Spark."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import pytest
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.fleet import sync
-from lance_ns_async.spark import Location, LocationResolver, Locations, PrefetchReport, SparkEngine
-from lance_ns_async.spark.read.dataframe import common_columns
-from lance_ns_async.storage.scanning import Condition
+from lance_ns_async.spark import LocationResolver, SparkEngine
 from tests.contract.rest_sites import rest_on_pylance
 from tests.integration.spark_lake import Lake
 from tests.support.budget import with_usual
@@ -28,44 +25,6 @@ from tests.support.gateway import served
 from tests.support.spark import SPARK
 
 pytestmark = SPARK
-
-
-def locate(**schemas: dict[str, pa.DataType]) -> Locations:
-    at = [
-        Location(TableId(["db", name]), f"/{name}", 1, 1, 1, schema=pa.schema(list(columns.items())))
-        for name, columns in schemas.items()
-    ]
-    return Locations(at, PrefetchReport(len(at)))
-
-
-def read(locations: Locations, columns: list[str] | None = None, **options: Any) -> tuple[StructType, Condition | None]:
-    schema, condition = common_columns(locations.values(), columns, **{"table_column": "_table", **options})
-    return StructType([it for it in schema if it.name != "_table"]), condition
-
-
-def test_types_spark_lacks_are_refused_in_each_mode() -> None:
-    tables = locate(a={"id": pa.int64(), "u": pa.uint32()}, b={"id": pa.int64(), "u": pa.int64()})
-    for unify in ("strict", "by_name"):
-        with pytest.raises(InvalidInputError, match=r"Spark has no type for 'u' \(uint32\) of db\$a"):
-            read(tables, unify=unify)
-
-
-def test_columns_of_all_tables_have_types_of_spark() -> None:
-    tables = locate(
-        a={"z": pa.int64(), "id": pa.int32(), "v": pa.list_(pa.float32(), 3), "d": pa.decimal128(10, 2)},
-        b={"id": pa.int64(), "s": pa.large_string(), "v": pa.list_(pa.float64()), "d": pa.decimal128(9, 4)},
-        c={"id": pa.int64(), "s": pa.string(), "t": pa.timestamp("ms"), "m": pa.map_(pa.string(), pa.int32())},
-    )
-    text = "struct<z:bigint,id:bigint,v:array<double>,d:decimal(12,4),s:string,t:timestamp_ntz,m:map<string,int>>"
-    assert read(tables, unify="by_name")[0].simpleString() == text
-    with pytest.raises(InvalidInputError, match=r"the columns 'ID' of .* and 'id' of .* differ only in case"):
-        read(locate(a={"ID": pa.int64()}, b={"id": pa.int64()}), unify="by_name")
-    with pytest.raises(InvalidInputError, match=r"use locations.select\(...\) or locations.where"):
-        read(tables, ["id"], filter="_table = 'db$t'", unify="by_name")
-    differences = tables.differences(["id", "z"])
-    assert {str(id): str(it) for id, it in differences.items()} == {
-        "db$a": "column 'z' is extra, column 'id' is int32, not int64"
-    }
 
 
 SCHEMA = pa.schema({"n": pa.int64(), "day": pa.date32(), "region": pa.string()})

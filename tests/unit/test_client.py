@@ -67,6 +67,8 @@ async def test_concurrent_calls_are_limited_by_argument_and_policy() -> None:
         described = await over(backend, Caller(Policy(max_in_flight=5), {})).describe_tables(ids, max_in_flight=limit)
         assert (len(described.tables), backend.most_in_flight) == (20, most)
     await catch(err.InvalidInputError, over(backend).list_many([[]], max_in_flight=0), "max_in_flight 0")
+    await catch(err.InvalidInputError, over(backend).describe_tables([], max_in_flight=0), "max_in_flight 0")
+    assert len(await over(backend).describe_tables([])) == 0
 
 
 async def test_the_existence_of_what_is_denied_is_not_denied(backend: MemoryBackend) -> None:

@@ -380,28 +380,14 @@ async def describe_signed(ns: AsyncNamespace, *id: str) -> None:
     await ns.describe_table(list(id or ("lake", "a", "t")))
 
 
-@pytest.mark.parametrize("name", ["plain", "a+b", "é漢字", "a=b&c", "~.-_", "$'()*!"])
-async def test_every_kind_of_request_is_signed(name: str) -> None:
-    with signing(realm="north") as server:
-        async with connect_signing(server, realm="north", **{"header.X-Tenant": " two "}) as ns:
-            await ns.create_namespace(["lake", name], properties={"k": name})
-            assert (await ns.list_namespaces(["lake", name])).namespaces == []
-            await ns.declare_table(["lake", name, f"{name}/t"], location="s3://lake/odd")
-            assert (await ns.list_tables(["lake", name])).tables == [f"{name}/t"]
-            await describe_signed(ns, "lake", name, f"{name}/t")
-            await ns.deregister_table(["lake", name, f"{name}/t"])
-            await ns.drop_namespace(["lake", name])
-        assert server.signatures and len(server.signatures.accepted) == len(server.requests)
-        always = {"host", "x-amz-date", "x-amz-content-sha256", "x-tenant", "polaris-realm"}
-        assert all(signed >= always for signed in server.signatures.accepted)
-
-
 async def test_a_token_of_polaris_is_sent_beside_the_signature() -> None:
-    async with running(connect_signing, signing(credential=("me", "s3cret")), credential="me:s3cret") as (server, ns):
+    server = signing(credential=("me", "s3cret"), realm="north")
+    async with running(connect_signing, server, credential="me:s3cret", realm="north") as (server, ns):
         await describe_signed(ns)
         server.expire_tokens()
         await describe_signed(ns)
-        assert server.signatures and all("original-authorization" in names for names in server.signatures.accepted)
+        always = {"host", "original-authorization", "polaris-realm", "x-amz-content-sha256", "x-amz-date"}
+        assert server.signatures and all(signed >= always for signed in server.signatures.accepted)
 
 
 async def test_rejected_signatures_and_denials_are_explained() -> None:
@@ -443,10 +429,3 @@ async def test_the_keys_of_a_role_sign_until_they_are_rejected(polaris_server: F
     assert parameters == {"RoleArn": ARN, **session}
     assert len(sts.roles) == 2 and "Credential=ASIAROLE1/" in request.headers["Authorization"]
     assert request.headers["X-Amz-Security-Token"] == "sesame-token-1"
-
-
-async def test_a_role_that_cannot_be_assumed_is_an_error(polaris_server: FakePolaris, sts: FakeSts) -> None:
-    sts.fail(403, times=None)
-    async with connect_signing(polaris_server, assume_role_arn=ARN, sts_endpoint=sts.url) as ns:
-        await catch(err.PermissionDeniedError, describe_signed(ns), "assume_role")
-    assert not polaris_server.requests

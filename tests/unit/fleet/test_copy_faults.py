@@ -1,4 +1,4 @@
-"""Copies with bad input and between catalogs that fail."""
+"""Copies between catalogs of each kind, which may fail, and copies with bad input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 
 from lance_ns_async import AsyncNamespace, Call, NamespaceId, Policy, TableId
 from lance_ns_async.fleet.copies import copy
-from lance_ns_async.model import same_place
+from lance_ns_async.model import place_of
 from tests.contract.site import Site
 from tests.contract.sites import REAL, SITES, VARIANTS
 from tests.fakes.iceberg import FakeIceberg
@@ -208,6 +208,40 @@ async def test_names_of_other_formats_are_conflicts(pair: Pair) -> None:
     assert report.problems[0].id == TableId(["sales", "view"])
 
 
+async def test_a_namespace_that_the_target_cannot_have_is_refused_and_the_rest_is_copied(tmp_path: Path) -> None:
+    impossible = (["v1.2"], ["holder.lance"], ["holder.lance", "inner"])
+    with FakeIceberg() as server:
+        async with (
+            AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as source,
+            AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}) as target,
+        ):
+            for namespace in (*impossible, ["ok"]):
+                await source.create_namespace(CreateNamespaceRequest(id=namespace))
+                if namespace != ["holder.lance"]:
+                    await source.declare_table(DeclareTableRequest(id=[*namespace, "t"]))
+            assert table_counts(await copy(source, target, ["**"])) == {"refused": 2, "not tried": 1}
+            assert not [it.path for it in server.requests if it.method not in ("GET", "HEAD")]
+            report = await copy(source, target, ["**"], partial=True)
+            assert table_counts(report) == {"refused": 2, "created": 1}
+            assert {str(row.id) for row in report.having("refused")} == {"v1.2$t", "holder.lance$inner$t"}
+            assert all("cannot address a level" in row.reason for row in report.problems)
+            assert [id async for id in target.iter_tables(recursive=True)] == [TableId(["ok", "t"])]
+
+
+async def test_a_dry_run_refuses_what_only_an_administrator_can_create(tmp_path: Path) -> None:
+    with FakePolaris(base=tmp_path.as_uri()) as server:
+        server.add_catalog("lake")
+        async with (
+            AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as source,
+            AsyncNamespace.connect("polaris", server.properties) as target,
+        ):
+            await source.create_namespace(CreateNamespaceRequest(id=["sales"]))
+            await source.declare_table(DeclareTableRequest(id=["sales", "t"]))
+            for home, outcome in (("gone.s", "refused"), ("lake.s", "created")):
+                report = await copy(source, target, ["**"], to={"sales": home}, dry_run=True)
+                assert table_counts(report) == {outcome: 1}, report
+
+
 REST = "rest-on-a-gateway-to-iceberg"
 """A server of the protocol in front of the catalog that adds the most properties to its tables."""
 
@@ -217,8 +251,11 @@ NAMES = [
 ]
 """One site of each backend."""
 
-RUNS: list[Any] = [{"mode": "create"}, {"mode": "create"}, {"mode": "sync"}, {"mode": "sync", "delete": True}]
-"""The options of each run; all after the first one must change nothing."""
+RUNS: list[Any] = [{"mode": "create"}, {"mode": "sync"}, {"mode": "sync", "delete": True}]
+"""The options of runs, none of which changes a target that is like its source."""
+
+MORE_THAN_A_PAGE = ("unity-fake", "glue")
+"""The source and the target with more tables than a page of theirs has."""
 
 _CHANGES = set(
     """
@@ -265,34 +302,61 @@ async def test_catalogs_are_copied(source_name: str, target_name: str, open_site
     source_site, target_site = open_site("source", source_name), open_site("target", target_name)
     name = f"home{next(_numbers):03}"
     home, copied_home = source_site.above.child(name), target_site.above.child(name)
-    calls: list[Call] = []
+    count = 110 if (source_name, target_name) == MORE_THAN_A_PAGE else 5
     in_batches = target_site.impl == "dir"
     one = "register_table" if target_site.impl == "rest" else "declare_table"
-    expected = {"create_namespace", "declare_tables" if in_batches else one}
+    created = {"create_namespace", "declare_tables" if in_batches else one}
     async with (
         AsyncNamespace.connect(source_site.impl, source_site.properties) as source,
         AsyncNamespace.connect(target_site.impl, target_site.properties) as target,
     ):
-        await source.create_namespace(CreateNamespaceRequest(id=list(home), properties={"team": "lake"}))
-        for i in range(5):
-            location = (base / "source" / "data" / name / f"t{i}").as_uri()
-            request = DeclareTableRequest(id=[*home, f"t{i}"], location=location, properties={"i": str(i)})
-            await source.declare_table(request)
-        for options in RUNS:
+
+        def location(name: str) -> str:
+            return (base / "source" / "data" / home.name / name).as_uri()
+
+        async def run(**options: Any) -> tuple[dict[str, int], set[str]]:
+            """Returns the outcomes of a copy, and the changes that it made."""
+            calls: list[Call] = []
             with target.observe(calls.append):
                 report = await copy(source, target, home, to={text(home): text(copied_home)}, **options)
-            assert not report.problems, report
-            assert {call.operation for call in calls} & _CHANGES == expected
-            calls.clear()
-            expected = set()
-        described = await target.describe_tables([[*copied_home, f"t{i}"] for i in range(5)])
-        originals = await source.describe_tables([[*home, f"t{i}"] for i in range(5)])
-        for id, table in described.raise_for_errors().tables.items():
-            original = originals.tables[home.table(id.name)]
-            assert same_place(table.location, original.location)
-            assert (table.properties or {})["i"] == id.name[1:]
+            return table_counts(report), {call.operation for call in calls} & _CHANGES
+
+        async def compare() -> None:
+            originals = await states(source, home)
+            assert originals == await states(target, copied_home)
+            for options in RUNS:
+                assert await run(**options) == ({"unchanged": len(originals)}, set())
+
+        await source.create_namespace(CreateNamespaceRequest(id=list(home), properties={"team": "lake"}))
+        for i in range(count):
+            request = DeclareTableRequest(id=[*home, f"t{i}"], location=location(f"t{i}"), properties={"i": str(i)})
+            await source.declare_table(request)
+        assert await run() == ({"created": count}, created)
+        await compare()
         namespace = await target.describe_namespace(DescribeNamespaceRequest(id=list(copied_home)))
         assert (namespace.properties or {})["team"] == "lake"
+        await source.deregister_table([*home, "t0"])
+        for name, place in (("t1", "moved"), ("t2", "t2")):
+            # Not every source can change a registration.
+            await source.deregister_table([*home, name])
+            await source.register_table([*home, name], location=location(place), properties={"new": "1"})
+        await source.declare_table([*home, "extra"], location=location("extra"))
+        assert (await run())[0] == {"created": 1, "conflict": 2, "unchanged": count - 3}
+        expected = {"changed": 2, "deregistered": 1, "unchanged": count - 2}
+        assert await run(mode="sync", delete=True, dry_run=True) == (expected, set())
+        assert len(await states(target, copied_home)) == count + 1
+        assert (await run(mode="sync", delete=True))[0] == expected
+        await compare()
+
+
+async def states(ns: AsyncNamespace, home: NamespaceId) -> dict[str, tuple[str, dict[str, str]]]:
+    """Returns the location and the properties of each table, those of the catalog left out."""
+    ids: list[TableId] = [id async for id in ns.iter_tables(home)]
+    tables = (await ns.describe_tables(ids)).raise_for_errors().tables
+    return {
+        id.name: (place_of(it.location), {key: it for key, it in (it.properties or {}).items() if key in ("i", "new")})
+        for id, it in tables.items()
+    }
 
 
 def text(id: NamespaceId) -> str:

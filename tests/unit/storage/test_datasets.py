@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +13,9 @@ import lance
 import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
-from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, CreateTableTagRequest, DeclareTableRequest
+from lance_namespace import CreateNamespaceRequest, CreateTableTagRequest, DeclareTableRequest
 
-from lance_ns_async import AsyncNamespace, DirNamespace, Namespace, TableId
+from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.facade.callback_namespace import CallbackNamespace
 from lance_ns_async.gateway import serving
 from lance_ns_async.storage.arrow import align, align_reader
@@ -167,24 +166,6 @@ async def test_the_callback_for_versions_is_released_with_the_last_dataset(tmp_p
         assert datasets[0].count_rows() == 3 and len(namespaces() - before) == 1
         datasets.pop()
         assert namespaces() <= before
-
-
-def test_a_sync_namespace_opens_and_writes_alike(tmp_path: Path) -> None:
-    with Namespace.connect("dir", {"root": str(tmp_path)}) as ns:
-        assert ns.write(["t"], ROWS).to_table() == ROWS and ns.open(["t"], version=1).count_rows() == 3
-        assert list(ns.open_many(iter([["t"], ["none"]])).tables) == [TableId(["t"])]
-        # From threads without a loop, like those of Lance.
-        counts: list[int | None] = []
-
-        def count() -> None:
-            counts.append(ns.count_table_rows(CountTableRowsRequest(id=["t"])).count)
-
-        threads = [threading.Thread(target=count) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert counts == [3] * 8
 
 
 WIDE = pa.decimal128(20, 3)

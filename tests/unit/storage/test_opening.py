@@ -90,42 +90,6 @@ async def test_iceberg_gives_out_credentials_and_renews_them_at_their_endpoint(s
         assert endpoints and set(endpoints) == {"t?snapshots=refs", "credentials"}
 
 
-async def test_a_read_goes_on_with_new_keys_of_iceberg() -> None:
-    class Choosy(FakeS3):
-        """A storage that accepts one key only."""
-
-        key = "first"
-
-        def handle(self, request: Received) -> Answer:
-            # The fake itself creates the bucket.
-            made = str(request) == "PUT /lake"
-            if not made and f"Credential={self.key}/" not in request.headers.get("Authorization", ""):
-                return Answer.of(b"<Error><Code>ExpiredToken</Code></Error>", 403)
-            return super().handle(request)
-
-    def keys(key: str, expires_at_millis: int) -> list[dict[str, Any]]:
-        [entry] = vended(storage, expires_at_millis)
-        return [{**entry, "config": {**entry["config"], "s3.access-key-id": key}}]
-
-    with Choosy() as storage, FakeIceberg(vends=[]) as server:
-        # They expire soon from the start, because Lance may continue to use the store of an earlier dataset with its
-        # keys.
-        server.vends = keys("first", int(time.time() * 1000) + 1000)
-        server.add_table(("a",), "t", location="s3://lake/t")
-        async with AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint, **QUICK}) as ns:
-            for _ in range(2):
-                await ns.insert_into_table(InsertIntoTableRequest(id=["a", "t"]), stream(ROWS))
-            first, second = (await ns.open(["a", "t"])).get_fragments()
-        assert first.to_table() == ROWS
-        storage.key = "second"
-        server.vends = keys("second", LATER)
-        assert second.to_table() == ROWS
-        signed = [
-            request.headers["Authorization"] for request in storage.requests if "Authorization" in request.headers
-        ]
-        assert "Credential=first/" in signed[0] and "Credential=second/" in signed[-1]
-
-
 async def test_a_catalog_that_denies_credentials_is_called_without(s3: FakeS3) -> None:
     stored = {f"storage.{key}": value for key, value in s3.options.items()}
     with FakePolaris(credential=None, refuses_delegation=True) as server:

@@ -152,14 +152,6 @@ async def test_cascade_refuses_managed_tables(server: FakeUnity, ns: AsyncNamesp
     assert not any(request.startswith("DELETE") for request in list_requests(server))
 
 
-async def test_deregistering_looks_before_it_deletes(server: FakeUnity, ns: AsyncNamespace) -> None:
-    server.add_table("main", "a", "t", location="s3://b/t")
-    answer = await ns.deregister_table(["main", "a", "t"])
-    assert (answer.id, answer.location) == (["main", "a", "t"], "s3://b/t")
-    assert not await ns.exists(["main", "a", "t"])
-    assert list_requests(server)[:2] == ["GET tables/main.a.t", "DELETE tables/main.a.t"]
-
-
 @pytest.mark.parametrize("kind", ["table", "namespace"])
 async def test_of_two_that_remove_an_object_one_is_told_so(server: FakeUnity, ns: AsyncNamespace, kind: str) -> None:
     """The server rolls the transaction of the other one back, as seen on Unity Catalog 0.6.0."""
