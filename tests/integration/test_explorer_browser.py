@@ -154,19 +154,19 @@ async def test_paging_and_search(page: Any) -> None:
     await expect(page.locator("ul.tables > li")).to_have_count(5)
     await page.get_by_role("link", name="First page").click()
     await expect(page.locator("ul.tables > li")).to_have_count(100)
-    await page.get_by_role("searchbox").fill("LE-10")
+    await page.get_by_role("banner").get_by_role("searchbox").fill("LE-10")
     await page.keyboard.press("Enter")
     await expect(page.locator("ul.results > li")).to_have_count(5)
     await page.get_by_role("link", name="table-104").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("table-104")
-    await page.get_by_role("searchbox").fill(_HOSTILE)
+    await page.get_by_role("banner").get_by_role("searchbox").fill(_HOSTILE)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status")).to_contain_text(_HOSTILE)
 
 
 async def test_a_table_fits_on_a_phone(page: Any) -> None:
     await page.goto(f"/ui/table?{urlencode([('id', 'n'), ('id', 't')])}")
-    await expect(page.get_by_role("table", name="First rows")).to_contain_text("red apple")
+    await expect(page.get_by_role("table", name="Sample rows")).to_contain_text("red apple")
     await expect(page.get_by_role("table", name="Columns and their types")).to_contain_text("vector[2] of float32")
     box = await page.locator("main").bounding_box()
     assert box is not None and box["width"] <= 390
