@@ -103,7 +103,8 @@ def _value(scalar: pa.Scalar) -> Any:
             return f"PT{_seconds(scalar.value, _FRACTIONS[kind.unit])}S"
         case pa.MapScalar():
             pairs = [(_value(entry[0]), _value(entry[1])) for entry in scalar.values]
-            if all(isinstance(key, str) for key, _ in pairs):
+            # By the type, so that an empty map has the form of the others.
+            if is_a.is_string(kind.key_type) or is_a.is_large_string(kind.key_type):
                 return dict(pairs)
             return [{"key": key, "value": value} for key, value in pairs]
         case pa.ListScalar() | pa.LargeListScalar() | pa.FixedSizeListScalar():

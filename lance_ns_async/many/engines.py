@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 Dataset: TypeAlias = "LanceDataset"
+"""As text, because pylance is imported only when a dataset is opened."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

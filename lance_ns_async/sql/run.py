@@ -151,8 +151,8 @@ async def sql(
                 restrictions.check_text(text)
                 check = restrictions.check
             statement = await _on(connection, lambda: parse(connection, text, check))
-            shown = progress if statement.readings or statement.searches else False
-            with show_progress(shown, "open tables") as show:
+            opens_tables = bool(statement.readings or statement.searches)
+            with show_progress(opens_tables and progress, "open tables") as show:
                 tables = Tables(session, max_in_flight, show, restrictions)
                 versions = await _register(tables, connection, statement, failures)
             shorten = restrictions is not None
@@ -162,7 +162,9 @@ async def sql(
             if timeout is not None and (left := remaining()) is not None and left <= 0:
                 message = f"Service unavailable: sql: the statement did not end within timeout={timeout:g} seconds"
                 raise err.ServiceUnavailableError(message) from e
-            raise (failures or [e])[0] from None
+            if failures:
+                raise failures[0] from None
+            raise
         finally:
             _close(connection)
 

@@ -126,8 +126,8 @@ class Tables:
     async def _unmatched(self, pattern: str) -> err.TableNotFoundError:
         """Returns the error for a pattern without a table, with some tables where it starts; costs a listing."""
         names = await self._tables_in(Pattern.parse(pattern).start)
-        known = f"; {suggest('', names, most=_FEW)}" if names else ""
-        return err.TableNotFoundError(f"Table not found: sql: no table matches {pattern!r}{known}")
+        there_is = f"; {suggest('', names, most=_FEW)}" if names else ""
+        return err.TableNotFoundError(f"Table not found: sql: no table matches {pattern!r}{there_is}")
 
     async def _tables_in(self, parent: NamespaceId) -> Sequence[str]:
         """Returns the names of some tables; none after an error, which must not hide the one that it explains."""

@@ -56,7 +56,8 @@ async def test_a_table_with_another_id_is_renamed(ns: AsyncNamespace, parent: Pa
         await ns.rename_table({"id": parent.table("a"), "new_table_name": "c"})
     except UnsupportedOperationError:
         location = (await ns.describe_table({"id": parent.table("a")})).location or ""
-        if site.can.relative_locations:
+        # pylance's server takes relative locations alone; Gravitino takes them as they are.
+        if site.can.relative_locations and "test_registering_puts_a_table_back" in site.exempt:
             location = location.rpartition("/")[2]
         await ns.deregister_table({"id": parent.table("a")})
         await ns.register_table({"id": parent.table("c"), "location": location})
