@@ -19,6 +19,7 @@ from lance_ns_async.cli import (
     doctor,
     errors,
     listing,
+    parts,
     profiles,
     reading,
     serving,
@@ -188,13 +189,14 @@ _COMMANDS: Mapping[str, _Commands] = {
         "count": reading.count,
         "query": reading.query,
         "sql": sql.sql,
-        "versions": listing.versions,
-        "tags": listing.tags,
-        "indices": listing.indices,
+        "versions": parts.versions,
     },
     "Change": {
         "create": changing.create,
         "register": changing.register,
+        "update": changing.update,
+        "delete": changing.delete,
+        "restore": parts.restore,
         "rename": changing.rename,
         "deregister": changing.deregister,
         "drop": changing.drop,
@@ -221,6 +223,18 @@ _NAMESPACE_COMMANDS: _Commands = {
     "create": changing.create_namespace,
     "drop": changing.drop_namespace,
 }
+_TAG_COMMANDS: _Commands = {
+    "list": parts.list_tags,
+    "create": parts.create_tag,
+    "move": parts.move_tag,
+    "delete": parts.delete_tag,
+}
+_BRANCH_COMMANDS: _Commands = {
+    "list": parts.list_branches,
+    "create": parts.create_branch,
+    "delete": parts.delete_branch,
+}
+_INDEX_COMMANDS: _Commands = {"list": parts.list_indexes, "create": parts.create_index, "drop": parts.drop_index}
 _PROFILE_COMMANDS: _Commands = {
     "add": profiles.add,
     "properties": profiles.list_properties,
@@ -252,6 +266,11 @@ def _add_group(name: str, panel: str, help: str, commands: _Commands) -> None:
 for _panel_name, _commands in _COMMANDS.items():
     _add_commands(app, _commands, rich_help_panel=_panel_name)
 _add_commands(app, {"status": doctor.doctor}, hidden=True, help="The same as doctor.")
+_add_commands(app, {"tags": parts.list_tags}, hidden=True, help="The same as tag list.")
+_add_commands(app, {"indices": parts.list_indexes}, hidden=True, help="The same as index list.")
+_add_group("index", "Change", "List, create and drop indexes of a table.", _INDEX_COMMANDS)
+_add_group("tag", "Change", "List, create, move and delete tags, which are names of versions.", _TAG_COMMANDS)
+_add_group("branch", "Change", "List, create and delete branches of a table.", _BRANCH_COMMANDS)
 _add_group("ns", "Change", "List, describe, create and drop namespaces.", _NAMESPACE_COMMANDS)
 _add_group(
     "profile", "Set up", "Profiles, which are catalogs with a name: add, list, test and remove them.", _PROFILE_COMMANDS

@@ -1,10 +1,10 @@
-"""The commands that create, register, rename, deregister and drop tables and namespaces."""
+"""The commands that create, register, change, rename, deregister and drop tables and namespaces."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,13 +27,15 @@ from lance_ns_async.cli.options import (
     exit_after,
 )
 from lance_ns_async.cli.output import Format
-from lance_ns_async.cli.parsing import parse_pairs
+from lance_ns_async.cli.parsing import parse_pair, parse_pairs
 from lance_ns_async.cli.selecting import name_some, open_table, open_tables
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lance_ns_async import Namespace
 
 _FORMATS = {  # Formats of files by suffix, as pyarrow names them.
     ".parquet": "parquet",
@@ -112,9 +114,72 @@ def drop(
     with open_tables(on.require(), tables) as (catalog, ids):
         if not dry_run:
             what = str(ids[0]) if len(ids) == 1 else name_some(ids)
-            _ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
+            ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
         describe = catalog.describe_table if dry_run else None
         _change_each(ids, "drop", "dropped", catalog.drop_table, describe, format)
+
+
+def delete(
+    on: CommonOptions,
+    table: TableName,
+    filter: Annotated[str, Argument(help="Condition in SQL, e.g. 'price > 10'; true means all rows.")],
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    format: ChangeFormat = None,
+) -> None:
+    """Delete the rows of a table that match a filter; old versions keep them."""
+    with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
+        request = {"id": list(id), "predicate": filter}
+        if _may_change(catalog, request, id, "delete", tell, yes=yes, dry_run=dry_run):
+            version = catalog.delete_from_table(request).version
+            tell(f"deleted the rows of {id} that match {filter}; its version is now {version}", id, "rows deleted")
+
+
+def update(
+    on: CommonOptions,
+    table: TableName,
+    updates: Annotated[
+        list[str], Argument(metavar="COLUMN=SQL...", help="Column and its new value in SQL, e.g. 'price=price * 2'.")
+    ],
+    filter: Annotated[
+        str | None, Option("--filter", "--where", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    format: ChangeFormat = None,
+) -> None:
+    """Set columns of a table to the values of SQL expressions; old versions keep the old values."""
+    pairs = [list(parse_pair("updates", text, "COLUMN=SQL")) for text in updates]
+    with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
+        request = {"id": list(id), "predicate": filter}
+        if _may_change(catalog, request, id, "update", tell, yes=yes, dry_run=dry_run):
+            response = catalog.update_table({**request, "updates": pairs})
+            rows = counted(response.updated_rows, "rows")
+            tell(f"updated {rows} of {id}; its version is now {response.version}", id, "rows updated")
+
+
+def _may_change(
+    catalog: Namespace,
+    request: Mapping[str, Any],
+    id: TableId,
+    verb: str,
+    tell: output.TellChange,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> bool:
+    """Returns whether to change the rows of a request, after a question, or False after telling how many there are.
+
+    Cost: none with `yes`, else the count of the rows.
+    """
+    if yes and not dry_run:
+        return True
+    rows = f"{counted(catalog.count_table_rows(request).count or 0, 'rows')} of {id}"
+    if dry_run:
+        tell(f"would {verb} {rows}", id, f"would {verb} rows")
+    else:
+        ask(f"{verb.capitalize()} {rows}?", yes, look_first="--dry-run")
+    return not dry_run
 
 
 def rename(
@@ -164,13 +229,13 @@ def drop_namespace(
     id = NamespaceId(namespace)
     if cascade:
         listing = f"lance-ns ls -r {shlex.quote(str(id))}"
-        _ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=listing)
+        ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=listing)
     with on.require().open(id) as catalog, output.tell_changes(format) as tell:
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
         tell(f"dropped {id}", id, "dropped")
 
 
-def _ask(question: str, yes: bool, *, look_first: str) -> None:
+def ask(question: str, yes: bool, *, look_first: str) -> None:
     """Asks whether to go on, unless the option `--yes` is the answer; ends the command if the answer is no."""
     if yes:
         return

@@ -57,6 +57,7 @@ CODES: Mapping[str, Code] = {
     "NamespaceNotFoundError": Code.NOT_FOUND,
     "TableNotFoundError": Code.NOT_FOUND,
     "TableBranchNotFoundError": Code.NOT_FOUND,
+    "TableIndexNotFoundError": Code.NOT_FOUND,
     "TableTagNotFoundError": Code.NOT_FOUND,
     "TableVersionNotFoundError": Code.NOT_FOUND,
     "PermissionDeniedError": Code.NO_ACCESS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,48 +152,6 @@ def schema(on: CommonOptions, table: TableName, version: Version = None, format:
         fields = list(catalog.open(id, version=find_version(catalog, id, version)).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
     output.write(rows, ("column", "type", "nullable"), format)
-
-
-def versions(
-    on: CommonOptions,
-    table: TableName,
-    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number of versions.")] = None,
-    format: OutputFormat = Format.TABLE,
-) -> None:
-    """List the versions of a table, the newest first."""
-    with open_table(on.require(), table) as (catalog, id):
-        response = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True})
-    rows = [{"version": it.version, "created": _time(it.timestamp_millis)} for it in response.versions]
-    output.write(rows, ("version", "created"), format)
-
-
-def _time(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")
-
-
-def tags(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
-    """List the tags of a table."""
-    with open_table(on.require(), table) as (catalog, id):
-        response = catalog.list_table_tags({"id": list(id)})
-    rows = [{"tag": name, "version": it.version, "branch": it.branch} for name, it in response.tags.items()]
-    output.write(rows, ("tag", "version", "branch"), format)
-
-
-def indices(on: CommonOptions, table: TableName, format: OutputFormat = Format.TABLE) -> None:
-    """List the indexes of a table, and how many rows they cover."""
-    with open_table(on.require(), table) as (catalog, id):
-        response = catalog.list_table_indices({"id": list(id)})
-    rows = [
-        {
-            "index": it.index_name,
-            "type": it.index_type,
-            "columns": ", ".join(it.columns),
-            "rows": it.num_indexed_rows,
-            "rows without": it.num_unindexed_rows,
-        }
-        for it in response.indexes
-    ]
-    output.write(rows, ("index", "type", "columns", "rows", "rows without"), format)
 
 
 def partitions(

@@ -125,20 +125,65 @@ def test_what_a_table_consists_of(lake: Sequence[str], tmp_path: Path) -> None:
         {"column": "id", "type": "int64", "nullable": True},
         {"column": "vector", "type": "fixed_size_list<item: float>[8]", "nullable": True},
     ]
+    for command, nothing in (("tag", "no tags on"), ("index", "no indexes on"), ("branch", "no branches of")):
+        run = Run(command, "list", "shop.orders", "--json", *lake)
+        assert (run.code, run.out) == (0, "[]\n") and f"{nothing} shop$orders" in run.err
     with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as catalog:
         catalog.write(["shop", "orders"], ROWS, mode="append")
-        catalog.create_table_tag({"id": ["shop", "orders"], "tag": "first", "version": 1})
-        catalog.create_table_scalar_index({"id": ["shop", "orders"], "column": "id", "index_type": "BTREE"})
+    assert Run("tag", "create", "shop.orders", "first", "--version", "1", *lake).code == 0
+    assert Run("index", "create", "shop.orders", "id", *lake).code == 0
     versions = json.loads(Run("versions", "shop.orders", "-o", "json", *lake).out)
-    assert [row["version"] for row in versions] == [3, 2, 1]
+    operations = [(row["version"], row["operation"], row["rows"]) for row in versions]
+    assert operations == [(3, "CreateIndex", 6), (2, "Append", 6), (1, "Overwrite", 3)]
     assert len(Run("versions", "shop.orders", "-n", "2", "-o", "plain", *lake).lines) == 2
-    assert Run("tags", "shop.orders", "-o", "csv", *lake).out == "tag,version,branch\nfirst,1,\n"
-    [index] = json.loads(Run("indices", "shop.orders", "-o", "json", *lake).out)
+    for alias in (["tag", "list"], ["tags"]):
+        assert Run(*alias, "shop.orders", "-o", "csv", *lake).out == "tag,version,branch\nfirst,1,\n"
+    [index] = json.loads(Run("index", "list", "shop.orders", "-o", "json", *lake).out)
     assert (index["columns"], index["rows"], index["rows without"]) == ("id", 6, 0)
     assert len(json.loads(Run("head", "shop.orders", "--version", "first", "-o", "json", *lake).out)) == 3
     assert len(json.loads(Run("query", "shop.orders", "--version", "2", "-o", "json", *lake).out)) == 6
     assert Run("count", "shop.orders", "--version", "1", *lake).out == "3\n"
     assert "did you mean 'first'?" in Run("count", "shop.orders", "--version", "first2", *lake).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "done"),
+    [
+        (["tag", "create", "TABLE", "now"], "created tag now of shop$orders: version 2"),
+        (["tag", "move", "TABLE", "v1", "--version", "2"], "moved tag v1 of shop$orders: version 2"),
+        (["branch", "create", "TABLE", "trial", "--version", "v1"], "created branch trial of shop$orders"),
+        (["restore", "TABLE", "v1"], "restored version 1 of shop$orders"),
+        (["index", "create", "TABLE", "name", "--type", "FTS", "--set", "stem=false"], "created an index of type FTS"),
+        (["tag", "delete", "TABLE", "v1"], "deleted tag v1 of shop$orders"),
+        (["branch", "delete", "TABLE", "old"], "deleted branch old of shop$orders"),
+        (["index", "drop", "TABLE", "id_idx"], "dropped index id_idx of shop$orders"),
+        (["delete", "TABLE", "id > 1"], "deleted the rows of shop$orders that match id > 1; its version is now 3"),
+        (
+            ["update", "TABLE", "id=id+5", "name='=x'", "--where", "id > 1"],
+            "updated 2 rows of shop$orders; its version",
+        ),
+    ],
+)
+def test_parts_and_rows_of_a_table_are_changed(lake: Sequence[str], arguments: Sequence[str], done: str) -> None:
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.create_table_scalar_index("shop.orders", column="id", index_type="BTREE")
+        catalog.create_table_tag("shop.orders", tag="v1", version=1)
+        catalog.create_table_branch("shop.orders", name="old")
+    command = ["shop.orders" if it == "TABLE" else it for it in arguments]
+    if {"delete", "drop", "update"} & set(command):
+        refused = Run(*command, *lake)
+        assert refused.code == 2 and "Confirm it with --yes, or look first with " in refused.err
+        command.append("--yes")
+    run = Run(*command, *lake)
+    assert run.code == 0 and run.out.startswith(done)
+    rows = json.loads(Run("query", "shop.orders", "-f", "id > 1", "--json", *lake).out)
+    match command[0]:
+        case "delete":
+            assert rows == []
+        case "update":
+            assert [(row["id"], row["name"]) for row in rows] == [(7, "=x"), (8, "=x")]
+    if command[0] in ("delete", "update"):
+        assert Run(*command, "--dry-run", *lake).out.startswith(f"would {command[0]} {len(rows)} rows of ")
 
 
 def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: Path) -> None:
@@ -175,6 +220,9 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
         (["search", "shop.*", "--nearest", "1,x"], 2, "--nearest: must be numbers"),
         (["search", "shop.*", "--nearest", "1,0", "--within", "0"], 2, "--within 0.0"),
         (["search", "shop.*", "--nearest", "1,0", "-n", "0"], 2, "--limit"),
+        (["index", "create", "shop.images", "vector", "--set", "num_bit=4"], 2, "did you mean num_bits?"),
+        (["index", "drop", "shop.orders", "gone", "-y"], 3, "gone"),
+        (["update", "shop.orders", "id", "-y"], 2, "must be COLUMN=SQL"),
         (["maintain", "**", "--older-than", "soon"], 2, "soon"),
         (["maintain", "**", "--master", "local[2]"], 2, ""),
         (["maintain", "**", "--conf", "a", "--engine", "spark"], 2, ""),
