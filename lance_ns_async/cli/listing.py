@@ -26,6 +26,8 @@ from lance_ns_async.cli.selecting import complete_namespace, find_version, match
 from lance_ns_async.model import NamespaceId, is_pattern
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from lance_ns_async import Namespace
     from lance_ns_async.model import TableId
 
@@ -121,21 +123,44 @@ def _located(
 def describe(
     on: CommonOptions,
     table: TableName,
-    version: Annotated[int | None, Option(help="Describe this version; opens the dataset.")] = None,
-    details: Annotated[bool, Option("--details", "-d", help="Show schema and statistics; opens the dataset.")] = False,
+    version: Annotated[int | None, Option(help="Describe this version.")] = None,
+    details: Annotated[bool, Option("--details", "-d", help="Show also the schema and statistics.")] = False,
     show_secrets: Secrets = False,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Describe a table: its location, properties and storage options."""
+    """Describe a table: its version, rows, size in bytes, columns, location, properties and storage options."""
     with open_table(on.require(), table) as (catalog, id):
-        request = {"id": list(id), "version": version, "with_table_uri": True, "load_detailed_metadata": details}
+        request = {"id": list(id), "version": version, "load_detailed_metadata": details}
         description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
+        facts = _read_facts(catalog, id, version)
     options = description.get("storage_options")
     if options and not show_secrets:
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         description["storage_options"] = dict.fromkeys(options, MASK)
-    fields = {key: value for key, value in description.items() if value not in ({}, [])}
-    output.write_object({"id": str(id), "names": list(id), **fields}, format)
+    if details:
+        facts.pop("columns", None)  # The schema has them.
+    fields = {key: it for key, it in description.items() if it not in ({}, []) and key not in ("table", "namespace")}
+    output.write_object({"id": str(id), "names": list(id), **facts, **fields}, format)
+
+
+def _read_facts(catalog: Namespace, id: TableId, version: int | None) -> dict[str, Any]:
+    """Returns what the data of a table says about it; nothing, after a hint, if it cannot be read. Cost: one open."""
+    from lance_ns_async.storage.datasets import Snapshot
+
+    def read(dataset: LanceDataset, _: object) -> dict[str, Any]:
+        files = (file for fragment in dataset.get_fragments() for file in fragment.data_files())
+        return {
+            "version": dataset.version,
+            "rows": dataset.count_rows(),
+            "size": sum(file.file_size_bytes or 0 for file in files),
+            "columns": dataset.schema.names,
+        }
+
+    try:
+        return catalog.run(lambda client: client.session.read(list(id), read, Snapshot(version)))
+    except err.LanceNamespaceError as error:
+        hint(f"its rows are unknown: {error}")
+        return {}
 
 
 def describe_namespace(on: CommonOptions, namespace: NamespaceName, format: OutputFormat = Format.TABLE) -> None:

@@ -181,7 +181,9 @@ def write_object(row: OutputRow, format: Format) -> None:
         case Format.JSON:
             print(json_text(row, indent=2))
         case Format.TABLE:
-            _print_fields({key: _text(value) for key, value in row.items()}, _OutputConsole(sys.stdout))
+            # The names are those in the id.
+            fields = {key: _text(value) for key, value in row.items() if key != "names"}
+            _print_fields(fields, _OutputConsole(sys.stdout))
         case Format.PLAIN:
             write(({"field": key, "value": value} for key, value in row.items()), ("field", "value"), format)
         case _:

@@ -82,9 +82,16 @@ def test_describe_gives_what_the_catalog_knows(root: Path) -> None:
     assert (run.code, table["id"]) == (0, "shop$orders")
     assert lance.dataset(table["location"]).count_rows() == 3
     lines = dict(line.split(None, 1) for line in Run("describe", "shop$orders", *at(root)).lines)
-    assert lines["location"] == table["location"]
+    assert lines["location"] == table["location"] and not {"names", "table_uri"} & set(lines)
+    assert (table["version"], table["rows"], table["columns"], table["size"] > 0) == (1, 3, ["id"], True)
+    declared = Run("describe", "empty.declared", *at(root))
+    assert declared.code == 0 and "location" in declared.out and "its rows are unknown: Table not found" in declared.err
     table = json.loads(Run("describe", "shop.orders", "--details", "-o", "json", *at(root)).out)
-    assert table["version"] == 1 and [field["name"] for field in table["schema"]["fields"]] == ["id"]
+    assert (
+        table["version"] == 1
+        and "columns" not in table
+        and [field["name"] for field in table["schema"]["fields"]] == ["id"]
+    )
     assert Run("describe", "shop.orders", "--version", "9", *at(root)).code == Code.NOT_FOUND
 
 
