@@ -30,6 +30,7 @@ from lance_ns_async.cli.errors import Code
 from lance_ns_async.cli.options import CommonOptions, with_common_options
 
 _BRACES = str.maketrans("", "", "{}")
+_FRAMES = 4  # Calls in the traceback of an error that is not an internal one.
 _WIDEST = 110  # Maximum width of the help, in characters.
 
 
@@ -98,7 +99,7 @@ class ScriptGroup(Group):
             if code is None:
                 raise
             if ctx.meta.get(errors.DEBUG):
-                _print_traceback(error)
+                _print_traceback(error, None if code is Code.INTERNAL else _FRAMES)
             errors.close(code, error)
             raise typer.Exit(code) from raised
         return result
@@ -109,9 +110,9 @@ def _describe_usage(error: Any) -> str:
     return f"{error.format_message()}{hint}"
 
 
-def _print_traceback(error: BaseException) -> None:
-    """Writes the traceback of an error, and a line for each of its causes."""
-    traceback.print_exception(error, chain=False)
+def _print_traceback(error: BaseException, frames: int | None) -> None:
+    """Writes the last calls of an error's traceback, all if `frames` is None, and a line for each of its causes."""
+    traceback.print_exception(error, limit=frames and -frames, chain=False)
     cause = error.__cause__ or error.__context__
     while cause is not None:
         errors.say(f"caused by {traceback.format_exception_only(cause)[-1]}")

@@ -6,6 +6,7 @@ import platform
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlsplit
@@ -74,6 +75,8 @@ def _steps(chosen: Catalog, catalog: Namespace, id: TableId | None) -> Iterator[
     if id is None:
         yield "search for a table", lambda: _search(catalog, tables)
     if not tables:
+        for root in catalog.own_folders([])[:1]:
+            yield f"storage at {root}", partial(_list_storage, catalog, root)
         return
     table = tables[0]
     yield f"description of {table}", lambda: _describe(catalog, table)
@@ -134,6 +137,14 @@ def _search(catalog: Namespace, tables: list[TableId]) -> str:
     # The last reference to the listing ends with this line, which closes it.
     tables += islice(catalog.iter_tables(recursive=True), 1)
     return str(tables[0]) if tables else "there is none"
+
+
+def _list_storage(catalog: Namespace, root: str) -> str:
+    """Lists the root of an empty catalog, where its first table will be."""
+    from lance_ns_async.storage.folders import Folders
+
+    folder = catalog.run(lambda client: Folders(root, client.session.backend.configured_options).list(""))
+    return "nothing there yet" if folder is None else counted(len(folder.folders) + len(folder.files), "entries")
 
 
 def _describe(catalog: Namespace, id: TableId) -> str:

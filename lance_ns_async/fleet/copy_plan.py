@@ -289,7 +289,13 @@ class CopyPlanner:
                 f"table {table.id}: its catalog commits its versions (managed_by=impl), so the target would not see "
                 "later versions; use take_over=True to hand the commits over to the storage, or data=True to clone it"
             )
-        self.check(id, None if options.data else table.location, properties)
+        try:
+            self.check(id, None if options.data else table.location, properties)
+        except InvalidInputError as e:
+            if options.data:
+                raise
+            self.check(id, None, properties)  # A clone is a remedy only if the target can have it.
+            raise InvalidInputError(f"{e}; use data=True to clone the data") from e
         takes_over = table.managed_versioning and not options.data
         if there is None:
             return Declare(table, id, properties, takes_over)

@@ -104,9 +104,10 @@ WOULD: Mapping[str, str] = {
     "changed": "would change",
     "created": "would create",
     "deregistered": "would deregister",
+    "namespaces created": "namespaces to create",
     "registered": "would register",
 }
-"""How outcomes of a dry run are shown."""
+"""How outcomes and counters of a dry run are shown."""
 
 _NOTHING = {"audit": "no findings", "find": "no matches"}  # What a report without rows says, by its operation.
 
@@ -170,7 +171,7 @@ class Report(Tabular):
         costs = [counted(self.calls, "calls")]
         if self.p50 is not None and self.p95 is not None:
             costs[0] += f", p50 {duration(self.p50)}, p95 {duration(self.p95)}"
-        costs += (counted(count, name) for name, count in self.counters.items())
+        costs += (counted(count, would.get(name, name)) for name, count in self.counters.items())
         line = f"{self.operation}{mode}: {counts} in {duration(self.seconds)} ({'; '.join(costs)})"
         return f"{line}; {self.resumed} from the journal" if self.resumed else line
 

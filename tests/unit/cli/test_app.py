@@ -292,6 +292,20 @@ def test_debug_shows_where_an_error_comes_from(root: Path) -> None:
     assert (quiet.code, loud.returncode) == (3, 3) and quiet.err.count("\n") == 1
     assert "describe_table shop$gone: TableNotFoundError in" in loud.stderr
     assert "Traceback (most recent call last)" in loud.stderr and loud.stderr.endswith(quiet.err)
+    with FakeIceberg(token="right") as server:
+        refused = run_process("--debug", "ls", "-i", "iceberg", "-p", f"endpoint={server.endpoint}")
+    assert refused.returncode == Code.NO_ACCESS and len(refused.stderr.splitlines()) <= 20
+
+
+def test_a_listing_over_rest_loads_no_libraries_for_data() -> None:
+    script = (
+        "import sys; from lance_ns_async.cli.app import app; app(sys.argv[1:], standalone_mode=False); "
+        "print([it for it in ('lance', 'pandas') if it in sys.modules])"
+    )
+    with FakeIceberg() as server:
+        arguments = ["ls", "-n", "-i", "iceberg", "-p", f"endpoint={server.endpoint}"]
+        run = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(root: Path) -> None:

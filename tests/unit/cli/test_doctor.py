@@ -22,7 +22,14 @@ from tests.unit.cli.test_app import at
 
 def test_all_steps_succeed_with_a_catalog_that_works_with_and_without_tables(tmp_path: Path) -> None:
     run = Run("doctor", *at(tmp_path))
-    assert run.code == 0 and run.lines[-1] == "ok      search for a table: there is none"
+    assert run.code == 0 and run.lines[-2] == "ok      search for a table: there is none"
+    assert run.lines[-1] == f"ok      storage at {tmp_path.as_uri()}: 0 entries"
+    with FakeIceberg() as catalog:
+        options = ["-p", f"endpoint={catalog.endpoint}", "-p", "root=s3://lake/a", "-p", "storage.region=eu-west-1"]
+        options += ["-p", "storage.endpoint=http://127.0.0.1:9", "-p", "storage.allow_http=true"]
+        options += ["-p", "storage.client_max_retries=0", "-p", "storage.skip_signature=true"]
+        run = Run("doctor", "-i", "iceberg", *options)
+    assert run.code == 5 and run.lines[-1].startswith("failed  storage at s3://lake/a: Service unavailable")
     run = Run("doctor", *at(tmp_path / "later"))
     assert run.code == 2 and run.lines[-1].endswith("the first namespace or table creates it")
     with Namespace.connect("dir", {"root": str(tmp_path)}) as catalog:

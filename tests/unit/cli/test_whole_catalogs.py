@@ -63,6 +63,15 @@ def test_copy_registers_and_repeats(root: Path, iceberg: FakeIceberg, tmp_path: 
     assert "copy: 2 unchanged" in again.err
 
 
+def test_copy_between_directories_names_the_option_that_clones(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    where = ["-i", "dir", "-p", f"root={root}", "--to-impl", "dir", "--to-property", f"root={tmp_path / 'target'}"]
+    run = Run("copy", *where)
+    assert run.code == 1 and "; use --data to clone the data" in run.out
+    run = Run("copy", *where, "--data", "--dry-run")
+    assert run.code == 0 and "would create" in run.out and "created" not in run.out + run.err
+
+
 def test_copy_fails_for_refused_tables(root: Path, iceberg: FakeIceberg) -> None:
     where = ("--to", "sales=all", "--to", "stock=all", *between(root, iceberg))
     with Namespace.connect("dir", {"root": str(root)}) as source:
