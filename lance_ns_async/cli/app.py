@@ -105,9 +105,21 @@ class ScriptGroup(Group):
         return result
 
 
+_OTHER_NAMES = {"vector": "nearest", "full-text": "text", "k": "limit", "where": "filter", "predicate": "filter"}
+"""Names of options by those that Python and the spec use for the same."""
+
+
 def _describe_usage(error: Any) -> str:
+    """Returns a message with the right name of an option, or an example where an argument is missing."""
+    advice, kind = "", type(error).__name__
+    if kind == "NoSuchOption":
+        right = f"--{_OTHER_NAMES.get(error.option_name.strip('-').replace('_', '-'))}"
+        if any(right in it.opts for it in error.ctx.command.params):
+            advice = f"; use {right}"
+    elif kind == "MissingParameter" and error.ctx and error.ctx.command.epilog:
+        advice = f" {error.ctx.command.epilog}"
     hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-    return f"{error.format_message()}{hint}"
+    return f"{error.format_message()}{advice}{hint}"
 
 
 def _print_traceback(error: BaseException, frames: int | None) -> None:
@@ -253,14 +265,74 @@ _TOKEN_COMMANDS: _Commands = {
 }
 
 
-def _add_commands(group: typer.Typer, commands: _Commands, **options: Any) -> None:
+_EXAMPLES: Mapping[str, str] = {
+    "ls": "sales --long",
+    "describe": "sales.orders",
+    "schema": "sales.orders",
+    "head": "sales.orders --limit 5",
+    "count": "sales.orders --filter 'price > 10'",
+    "query": "sales.orders --filter 'price > 10' --columns id,price",
+    "sql": "\"select count(*) from 'sales.*'\"",
+    "versions": "sales.orders --limit 5",
+    "create": "sales.orders orders.parquet",
+    "register": "sales.orders s3://bucket/orders.lance",
+    "update": "sales.orders 'price=price * 2' --where 'id = 7'",
+    "delete": "sales.orders 'price > 10' --dry-run",
+    "restore": "sales.orders 3",
+    "rename": "sales.orders purchases",
+    "deregister": "'sales.*' --dry-run",
+    "drop": "sales.orders --dry-run",
+    "resolve": "'sales.**' --out tables.json",
+    "find": "'sales.**' --min-rows 1000",
+    "search": "'sales.**' --text bike --limit 5",
+    "partitions": "\"region = 'EU'\"",
+    "watch": "'sales.**'",
+    "audit": "'sales.**'",
+    "discover": "s3://bucket/data --into sales --dry-run",
+    "copy": "'sales.**' --to-profile test --dry-run",
+    "maintain": "'sales.**' --dry-run",
+    "serve": "--port 2333",
+    "doctor": "sales.orders",
+    "conformance": "--impl dir -p root=lake",
+    "ns ls": "sales",
+    "ns describe": "sales",
+    "ns create": "sales --set owner=ann",
+    "ns drop": "sales",
+    "index list": "sales.orders",
+    "index create": "sales.orders id --type BTREE",
+    "index drop": "sales.orders id_idx",
+    "tag list": "sales.orders",
+    "tag create": "sales.orders checked --version 3",
+    "tag move": "sales.orders checked --version 4",
+    "tag delete": "sales.orders checked",
+    "branch list": "sales.orders",
+    "branch create": "sales.orders trial --version 3",
+    "branch delete": "sales.orders trial",
+    "profile add": "lake -i dir -p root=lake",
+    "profile properties": "iceberg",
+    "profile list": "",
+    "profile show": "lake",
+    "profile test": "lake",
+    "profile use": "lake",
+    "profile remove": "lake",
+    "token add": "ann --tokens tokens.toml",
+    "token list": "--tokens tokens.toml",
+    "token rotate": "ann --tokens tokens.toml",
+    "token remove": "ann --tokens tokens.toml",
+}
+"""The arguments of the example in the help of each command."""
+
+
+def _add_commands(group: typer.Typer, commands: _Commands, prefix: str = "", **options: Any) -> None:
     for name, command in commands.items():
-        group.command(name, cls=Command, **options)(with_common_options(command))
+        arguments = _EXAMPLES.get(f"{prefix}{name}")
+        example = None if arguments is None else f"Example: lance-ns {prefix}{name} {arguments}".rstrip()
+        group.command(name, cls=Command, epilog=example, **options)(with_common_options(command))
 
 
 def _add_group(name: str, panel: str, help: str, commands: _Commands) -> None:
     group = typer.Typer(cls=Group, help=help, rich_markup_mode=None, no_args_is_help=True)
-    _add_commands(group, commands)
+    _add_commands(group, commands, f"{name} ")
     app.add_typer(group, name=name, rich_help_panel=panel)
 
 

@@ -139,7 +139,7 @@ def update(
     on: CommonOptions,
     table: TableName,
     updates: Annotated[
-        list[str], Argument(metavar="COLUMN=SQL...", help="Column and its new value in SQL, e.g. 'price=price * 2'.")
+        list[str], Argument(metavar="COLUMN=SQL", help="Column and its new value in SQL, e.g. 'price=price * 2'.")
     ],
     filter: Annotated[
         str | None, Option("--filter", "--where", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")

@@ -186,6 +186,7 @@ def _command(command: Any, context: Any) -> Iterator[str]:
         usage = " ".join(command.collect_usage_pieces(context))
         yield from ("```text", f"{context.command_path} {usage}", "```", "")
         yield from (" ".join(part.split()) + "\n" for part in command.help.split("\n\n"))
+        yield command.epilog.replace("Example: ", "Example: `") + "`\n"
         parameters = [it for it in command.get_params(context) if getattr(it, "rich_help_panel", None) not in _COMMON]
         arguments = [it for it in parameters if it.param_type_name == "argument"]
         options = [it for it in parameters if it not in arguments and it.name not in ("help", "as_json")]

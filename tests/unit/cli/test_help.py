@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from lance_ns_async.cli.whole_catalogs import FIXABLE
 from lance_ns_async.fleet.audit_checks import KINDS
 from lance_ns_async.registry import BACKENDS
 from tests.support.budget import with_usual
-from tests.support.commands import Run, run_process
+from tests.support.commands import COMMAND, Run, run_process
 
 
 @pytest.fixture
@@ -38,6 +39,15 @@ def completion(*words: str) -> dict[str, str]:
         # A busy machine may need longer than a shell should wait.
         "LANCE_NS_COMPLETION_TIMEOUT": "60s",
     }
+
+
+def commands(group: Any) -> Iterator[Sequence[str]]:
+    """Yields the words of each visible command."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from ([name, *words] for words in commands(command))
+        elif not command.hidden:
+            yield [name]
 
 
 def complete(*words: str) -> Sequence[str]:
@@ -97,6 +107,25 @@ COMPLETIONS: Sequence[tuple[Sequence[str], Sequence[str]]] = [
 @pytest.mark.parametrize(("words", "offers"), with_usual(COMPLETIONS, *(COMPLETIONS[it] for it in (0, 3, 8, 10))))
 def test_profiles_namespaces_and_tables_are_completed(lake: Path, words: Sequence[str], offers: Sequence[str]) -> None:
     assert sorted(complete(*words)) == offers
+
+
+@pytest.mark.parametrize("args", list(commands(COMMAND)))
+def test_the_help_of_each_command_has_an_example(args: Sequence[str]) -> None:
+    help = " ".join(Run(*args, "--help").out.split())
+    assert f"Example: lance-ns {' '.join(args)}" in help
+
+
+@pytest.mark.parametrize(
+    ("args", "advice"),
+    [
+        *((["find"], "Example: lance-ns find 'sales.**'"), (["audit"], "Example: lance-ns audit 'sales.**'")),
+        *((["search", "*", "--vector", "1"], "--nearest"), (["query", "t", "--full_text", "a"], "; use --text")),
+        *((["search", "*", "-k", "3"], "; use --limit"), (["count", "t", "--predicate", "a"], "; use --filter")),
+    ],
+)
+def test_usage_errors_say_what_to_type(args: Sequence[str], advice: str) -> None:
+    run = Run(*args)
+    assert run.code == Code.USAGE and advice in run.err and run.err.count("\n") == 1
 
 
 def test_what_help_lists_is_what_there_is() -> None:

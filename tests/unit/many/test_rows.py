@@ -237,6 +237,8 @@ async def test_a_storage_that_vanishes_in_the_middle_leaves_what_was_found(ns: A
     ("arguments", "message"),
     [
         ({}, "vector: pass a vector, a full_text, or both"),
+        ({"text": "a"}, "text: unknown; use full_text"),
+        ({"vector": [1.0], "limit": 3}, "limit: unknown; use k"),
         ({"vector": (0, 0), "offset": 3}, "offset: not supported in a search of many tables"),
         ({"vector": (0, 0), "nprobe": 3}, "nprobe: unknown, did you mean nprobes"),
         ({"vector": (0, 0), "k": 0}, "k 0: must be at least 1"),
