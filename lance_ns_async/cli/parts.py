@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,15 +20,11 @@ from lance_ns_async.cli.parsing import parse_pairs
 from lance_ns_async.cli.selecting import find_version, open_table
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
-
     from lance_ns_async import Namespace
     from lance_ns_async.model import TableId
 
 TagName = Annotated[str, Argument(help="Name of the tag, e.g. checked.")]
 BranchName = Annotated[str, Argument(help="Name of the branch, e.g. trial.")]
-
-_READERS = 16  # Threads that read operations of versions: each waits for the storage.
 
 
 def versions(
@@ -57,18 +52,16 @@ def versions(
 
 def _read_operations(catalog: Namespace, id: TableId, numbers: Sequence[int]) -> Sequence[str | None]:
     """Returns the names of the operations that made the versions; None for those that are unknown."""
-
-    def read(dataset: LanceDataset, _: object) -> Sequence[str | None]:
-        def read_one(number: int) -> str | None:
-            # One dataset reads one transaction at a time.
-            transaction = dataset.checkout_version(number).read_transaction(number)
-            return None if transaction is None else type(transaction.operation).__name__
-
-        with ThreadPoolExecutor(_READERS) as readers:
-            return list(readers.map(read_one, numbers))
+    from lance_ns_async.storage.datasets import operation_names
 
     try:
-        return catalog.run(lambda client: client.session.read(list(id), read)) if numbers else []
+        return (
+            catalog.run(
+                lambda client: client.session.read(list(id), lambda dataset, _: operation_names(dataset, numbers))
+            )
+            if numbers
+            else []
+        )
     except err.LanceNamespaceError as error:
         # The versions may be those of a server whose storage is not reachable from here.
         say(f"warning: operations are unknown: {error}")

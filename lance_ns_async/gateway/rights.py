@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import lance_namespace as spec
 import lance_namespace.errors as err
@@ -22,6 +22,7 @@ from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.row_results import encode
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
+from lance_ns_async.operations import searching
 from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import (
     UNAVAILABLE,
@@ -35,7 +36,13 @@ from lance_ns_async.spec.routes import BY_OPERATION
 from lance_ns_async.sql import run as run_sql
 from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.run import SqlResult
+from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import aside
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+T = TypeVar("T")
 
 Right = Literal["read", "write", "admin"]
 """What a principal may do: see rows and metadata; also add and change them; also remove and rename things."""
@@ -213,6 +220,23 @@ class GrantedNamespace:
         return QueryTableResponse(
             data=await aside(partial(encode, replace(ranked, errors=errors), is_complete=is_complete))
         )
+
+    async def read_dataset(
+        self, id: Sequence[str], work: Callable[[LanceDataset], T], snapshot: Snapshot, filter: str | None = None
+    ) -> T:
+        """Returns the result of `work` on the dataset of a table that the principal may query.
+
+        Args:
+            id: The table.
+            work: The work, which runs in a thread.
+            snapshot: The state of the dataset.
+            filter: A condition that `work` uses; checked as in a query.
+        """
+        query = spec.QueryTableRequest(id=list(id), vector={}, k=1, filter=filter, branch=snapshot.branch)
+        self._principal.check("query_table", query)
+        session = self._session("query_table")
+        await session.check_sql(searching.texts(query))
+        return await session.read(id, lambda dataset, _: work(dataset), snapshot)
 
     async def sql(self, text: str, *, max_rows: int, memory_limit: int, timeout: float) -> SqlResult:
         """Runs a SELECT over the tables that the principal may use, as if there were no others.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -26,7 +26,6 @@ from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
-from lance_ns_async.gateway.explorer.site import Explorer, SignInLink
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
@@ -36,6 +35,9 @@ from lance_ns_async.gateway.watches import HEARTBEAT, MAX_WATCHES, Watches
 from lance_ns_async.gateway.wire import body, listeners
 from lance_ns_async.spec.routes import BY_OPERATION, Route, match
 from lance_ns_async.storage import guard, threads
+
+if TYPE_CHECKING:
+    from lance_ns_async.gateway.explorer.site import Explorer
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -153,7 +155,7 @@ async def serving(
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
     access = Access.to(host, Tokens(tokens, token), hosts)
-    link = SignInLink(token) if ui and token else None
+    explorer = _explorer(namespace, access, idle, limits.memory, token) if ui else None
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
@@ -171,7 +173,7 @@ async def serving(
             idle,
             read_only,
             Readiness(namespace),
-            Explorer(namespace, access, idle, limits.memory, link) if ui else None,
+            explorer,
             tracer,
             watches,
             audit_log,
@@ -191,7 +193,16 @@ async def serving(
         async with _run_server(server, changes, watches, grace, metrics) as runner:
             bound = await _listen(runner, host, port, tls, max_connections)
             url = _url(host, bound, tls)
-            yield Gateway(url, token or "", metrics, watches, f"{url}{link.path}" if link else "")
+            yield Gateway(
+                url, token or "", metrics, watches, f"{url}{explorer.link.path}" if explorer and explorer.link else ""
+            )
+
+
+def _explorer(namespace: object, access: Access, idle: float, memory: int, token: str | None) -> Explorer:
+    """Returns the web pages, which need an extra."""
+    from lance_ns_async.gateway.explorer.site import Explorer
+
+    return Explorer(namespace, access, idle, memory, token)
 
 
 @asynccontextmanager

@@ -91,14 +91,21 @@ def is_search(query: Query) -> bool:
     return bool(_vectors(query) or query.full_text_query)
 
 
-def scan(dataset: LanceDataset, query: Query) -> Any:
-    """Returns the scanner for a checked query: a vector or text search, or without either the first rows."""
+def scan(dataset: LanceDataset, query: Query, order_by: Any = None) -> Any:
+    """Returns the scanner for a checked query: a vector or text search, or without either the first rows.
+
+    Args:
+        dataset: The dataset.
+        query: The query.
+        order_by: The order of the rows of a query that is no search, as pylance's `scanner` takes it; None for any.
+    """
     vectors = _vectors(query)
     query_arguments: dict[str, Any] = {
         "filter": query.filter,
         "prefilter": query.prefilter,
         "fast_search": query.fast_search,
         "with_row_id": query.with_row_id,
+        "order_by": order_by,
         # The column that a search adds is requested explicitly below, because pylance will require that.
         "disable_scoring_autoprojection": True,
     }
@@ -338,10 +345,10 @@ def query(dataset: LanceDataset, request: Query) -> bytes:
     return arrow.file(scan(dataset, request).to_reader())
 
 
-def find_rows(dataset: LanceDataset, request: Query) -> pa.Table:
-    """Returns the rows of a query."""
+def find_rows(dataset: LanceDataset, request: Query, order_by: Any = None) -> pa.Table:
+    """Returns the rows of a query, in an order as in `scan`."""
     _check_built_values(dataset, request)
-    return arrow.table(scan(dataset, request).to_reader())
+    return arrow.table(scan(dataset, request, order_by).to_reader())
 
 
 def explain_plan(dataset: LanceDataset, request: Query, *, verbose: bool) -> str:

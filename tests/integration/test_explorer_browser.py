@@ -149,11 +149,11 @@ async def test_sign_in_and_out(browser: Any, gateway: Gateway) -> None:
 
 
 async def test_paging_and_search(page: Any) -> None:
-    await expect(page.locator("ul.tables > li")).to_have_count(100)
+    await expect(page.locator("table.tables tbody tr")).to_have_count(100)
     await page.get_by_role("link", name="Next page").click()
-    await expect(page.locator("ul.tables > li")).to_have_count(5)
+    await expect(page.locator("table.tables tbody tr")).to_have_count(5)
     await page.get_by_role("link", name="First page").click()
-    await expect(page.locator("ul.tables > li")).to_have_count(100)
+    await expect(page.locator("table.tables tbody tr")).to_have_count(100)
     await page.get_by_role("banner").get_by_role("searchbox").fill("LE-10")
     await page.keyboard.press("Enter")
     await expect(page.locator("ul.results > li")).to_have_count(5)
@@ -166,7 +166,7 @@ async def test_paging_and_search(page: Any) -> None:
 
 async def test_a_table_fits_on_a_phone(page: Any) -> None:
     await page.goto(f"/ui/table?{urlencode([('id', 'n'), ('id', 't')])}")
-    await expect(page.get_by_role("table", name="Sample rows")).to_contain_text("red apple")
+    await expect(page.get_by_role("table", name="Rows")).to_contain_text("red apple")
     await expect(page.get_by_role("table", name="Columns and their types")).to_contain_text("vector[2] of float32")
     box = await page.locator("main").bounding_box()
     assert box is not None and box["width"] <= 390
@@ -192,15 +192,20 @@ async def test_keyboard(page: Any) -> None:
     await page.keyboard.press("Enter")
     await expect(page.locator("main")).to_be_focused()
     await page.keyboard.press("Tab")
+    await expect(focus).to_have_text("n")
+    await page.get_by_role("link", name="Lance explorer").focus()
+    for _ in range(6):
+        await page.keyboard.press("Tab")
     await expect(focus).to_have_attribute("aria-label", "Show the content of n")
     await page.keyboard.press("Enter")
     await expect(focus).to_have_attribute("aria-expanded", "true")
     await expect(page.locator(".content").get_by_role("link", name="t", exact=True)).to_be_visible()
-    await page.keyboard.press("Tab")
-    await expect(focus).to_have_text("n")
-    await page.keyboard.press("Tab")
+    for _ in range(2):
+        await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+    # The tree stays open beside the table.
+    await expect(page.locator(".tree [aria-current=page]")).to_have_text("t")
 
 
 @pytest.mark.parametrize("page", ["with scripts"], indirect=True)

@@ -16,11 +16,12 @@ from aiohttp import web
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.waiting import set_client
-from lance_ns_async.errors import http_status
+from lance_ns_async.errors import http_status, shortened
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.explorer import layout, pages, sql, table
-from lance_ns_async.gateway.explorer.layout import Page
-from lance_ns_async.gateway.explorer.pages import CatalogReader
+from lance_ns_async.gateway.explorer import layout, namespaces, rows, sql, table
+from lance_ns_async.gateway.explorer.layout import Page, Viewer
+from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway.explorer.rows import View
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
@@ -33,6 +34,8 @@ _SQL_MEMORY = 512 << 20  # Maximum memory of a statement, in bytes.
 _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
+_MAX_CATALOG = 60  # Maximum number of characters of the catalog's name in the header.
+
 LIFETIME = 8 * 3600  # Seconds after which a session ends.
 _LINK_LIFETIME = 600  # Seconds in which a link signs in.
 _MAX_SESSIONS = 1_000
@@ -43,8 +46,8 @@ _SESSION, _FORM = "lance_ns", "lance_ns_form"  # The beginnings of the names of 
 _HEADERS = {
     **HEADERS,
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; media-src data:; "
+        "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "Referrer-Policy": "no-referrer",
 }
@@ -53,9 +56,9 @@ _HEADERS = {
 class Explorer:
     """The web pages of a gateway."""
 
-    def __init__(self, namespace: object, access: Access, idle: float, memory: int, link: SignInLink | None) -> None:
+    def __init__(self, namespace: object, access: Access, idle: float, memory: int, token: str | None) -> None:
         self._namespace = namespace
-        self._link = link
+        self.link = SignInLink(token) if token else None
         self._access = access
         self._idle = idle
         # Half of it is for DuckDB, and half for the rows that Lance reads ahead.
@@ -116,28 +119,29 @@ class Explorer:
         except LanceNamespaceError as e:
             status = http_status(e)
             page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
-        return _response(page, self._forms.token(id))
+        catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
+        shown = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
+        return _response(page, Viewer(principal, shown, self._forms.token(id)))
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
-        fields = _fields(query)
-        id = [value for key, value in fields if key == "id"]
+        pairs = _fields(query)
+        fields = dict(pairs)
+        id = [value for key, value in pairs if key == "id"]
         match path:
             case "/ui" | "/ui/" | "/ui/namespace":
-                tokens = {key: value for key, value in fields if key in ("namespaces", "tables")}
-                return await pages.namespace_page(reader, NamespaceId(id), tokens)
-            case "/ui/table":
-                # The address of the gateway as the browser knows it.
-                find = dict(fields).get("find", "").strip()
+                tokens = {kind: [value for key, value in pairs if key == kind] for kind in ("namespaces", "tables")}
+                given = {kind: values for kind, values in tokens.items() if values}
+                return await namespaces.namespace_page(reader, NamespaceId(id), given)
+            case "/ui/search":
+                below = [value for key, value in _fields(fields.get("below", "")) if key == "id"]
+                if not (text := fields.get("q", "").strip()):
+                    raise InvalidInputError("q: the text to search for is empty; type a part of a name")
+                return await namespaces.search_page(reader, NamespaceId(below), text)
+            case "/ui/table" | "/ui/row" | "/ui/column" | "/ui/changes":
                 # The id may be in one part, as it is printed.
                 names = id[0].split(DELIMITER) if len(id) == 1 else id
-                whole = TableId(names if all(names) else id)
-                return await table.table_page(reader, whole, f"{request.scheme}://{request.host}", find)
-            case "/ui/search":
-                values = dict(fields)
-                below = [value for key, value in _fields(values.get("below", "")) if key == "id"]
-                if not (text := values.get("q", "").strip()):
-                    raise InvalidInputError("q: the text to search for is empty; type a part of a name")
-                return await pages.search_page(reader, NamespaceId(below), text)
+                view = View.parse(TableId(names if all(names) else id), pairs)
+                return await _table_page(reader, path, view, fields, f"{request.scheme}://{request.host}")
         raise RequestError(404, "There is no such page")
 
     async def _sql_page(self, namespace: GrantedNamespace, text: str, share: Share) -> Page:
@@ -175,7 +179,7 @@ class Explorer:
         return response
 
     def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:
-        token = None if self._link is None else self._link.use(code)
+        token = None if self.link is None else self.link.use(code)
         if token is None:
             return self._sign_in(request, "/ui", message="The link was used, or is too old; sign in with a token.")
         entry.principal = self._access.identify({TOKEN_HEADER: token}).name
@@ -206,8 +210,21 @@ class Explorer:
             raise RequestError(403, "Requests from other sites are not allowed")
 
 
-def _response(page: Page, form_token: str | None, headers: Mapping[str, str] | None = None) -> web.Response:
-    text = layout.document(page, form_token)
+async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapping[str, str], address: str) -> Page:
+    match path:
+        case "/ui/row":
+            return await rows.row_page(reader, view, rows.number(fields, "row") or 0)
+        case "/ui/column":
+            return await rows.column_page(reader, view, fields.get("column", ""))
+        case "/ui/changes":
+            before, after = (rows.number(fields, name) or 0 for name in ("from", "to"))
+            return await table.changes_page(reader, view, before, after)
+    # The address of the gateway as the browser knows it.
+    return await table.table_page(reader, view, address)
+
+
+def _response(page: Page, viewer: Viewer | None, headers: Mapping[str, str] | None = None) -> web.Response:
+    text = layout.document(page, viewer)
     return web.Response(
         body=text.encode(errors="replace"),
         status=page.status,

@@ -23,9 +23,12 @@ from lance_namespace_urllib3_client.models.json_arrow_field import JsonArrowFiel
 from lance_namespace_urllib3_client.models.tag_contents import TagContents
 
 from lance_ns_async.gateway import Gateway, access, serving
-from lance_ns_async.gateway.explorer.pages import CatalogReader, search
+from lance_ns_async.gateway.explorer.cells import cell, cells, type_text
+from lance_ns_async.gateway.explorer.namespaces import search
+from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions, SignInLink
-from lance_ns_async.gateway.explorer.table import cell, sample_table, snippets, type_text
+from lance_ns_async.gateway.explorer.snippets import snippets
+from lance_ns_async.gateway.rights import OWNER, GrantedNamespace
 from tests.fakes.certificates import Certificates
 from tests.support.lake import ROWS, Lake, lake, stream
 
@@ -120,7 +123,7 @@ class Hostile:
         tag = TagContents(version=1, manifest_size=1)
         return await self._respond(spec.ListTableTagsResponse(tags=dict.fromkeys(HOSTILE, tag)))
 
-    async def count_table_rows(self, request: spec.CountTableRowsRequest) -> Any:
+    async def list_table_branches(self, request: spec.ListTableBranchesRequest) -> Any:
         raise RuntimeError("hidden detail")
 
 
@@ -245,10 +248,10 @@ async def test_headers_of_pages_and_files() -> None:
             assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
             assert not re.search(r"<style|<script>|<[^>]* (style|on[a-z]+)=", page.text)
         files = re.findall(r'(?:href|src)="(/ui/static/[^"]+)"', (await browser.get("/ui")).text)
-        assert len(files) == 2
+        assert len(files) == 3
         for path in files:
             file = await browser.get(path)
-            assert file.headers["content-type"].split(";")[0] in ("text/css", "text/javascript")
+            assert file.headers["content-type"].split(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
             assert (await browser.get(path, **{"If-None-Match": file.headers["etag"]})).status_code == 304
         assert (await browser.get("/ui/static/../site.py")).status_code in (401, 404)
         assert (await browser.get("/ui/static/%2e%2e%2fsite.py")).status_code == 404
@@ -292,7 +295,7 @@ async def test_each_section_shows_its_own_error() -> None:
         assert page.status_code == 200
         assert "Not supported: list_table_versions" in page.text and "Not supported: query_table" in page.text
         assert "log has the details" in page.text and "hidden detail" not in page.text
-        assert page.text.count("<h2") == 9 and "***" in page.text
+        assert page.text.count("<h2") == 10 and "***" in page.text
         assert page.text.count("log has the details") == 1
         namespace.error = ServiceUnavailableError("Service unavailable: the catalog <is> down")
         for path in ("/ui", address("namespace", "a"), address("table", "t"), "/ui/search?q=x"):
@@ -325,7 +328,7 @@ async def test_a_search_ends_at_its_time_limit() -> None:
         async def list_namespaces(self, request: spec.ListNamespacesRequest) -> Any:
             return spec.ListNamespacesResponse(namespaces=["below", "beside"])
 
-    result = await search(CatalogReader(Endless(["table"])), ["n"], "TAB", seconds=0.3)
+    result = await search(CatalogReader(GrantedNamespace(Endless(["table"]), OWNER)), ["n"], "TAB", seconds=0.3)
     assert result.timed_out or result.is_full
     assert {id[-1] for id in result.matches} == {"table"}
 
@@ -424,12 +427,8 @@ def test_types_and_a_sample_of_many_columns() -> None:
     assert type_text(named("list", named("struct", text, named("int64")))) == "list of struct<f0: utf8, f1: int64>"
     assert type_text(named("map", named("struct", text, text))) == "map of utf8 to utf8"
     assert type_text(named("decimal128", length=38_010)) == "decimal128(38, 10)"
-    sink = pa.BufferOutputStream()
-    rows = pa.table({f"c{i}": [i] for i in range(60)})
-    with pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    sample = sample_table(sink.getvalue().to_pybytes())
-    assert "c49" in sample and "c50" not in sample and "10 more columns" in sample
+    sample = cells(pa.table({f"c{i}": [i] for i in range(60)}))
+    assert sample.head[-1] == "<bdi>c49</bdi>" and sample.more_columns == 10
 
 
 async def test_a_browser_sees_what_its_token_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

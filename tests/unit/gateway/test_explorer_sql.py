@@ -103,7 +103,7 @@ async def test_rows_are_found_by_words_and_by_a_vector(tmp_path: Path) -> None:
                 for text in ("pear", "[2, 2]", "[x]", "[" * 5_000, "[1, 2, 3]", '"><img src=x>'):
                     page = await browser.get(f"{address('table', 'n', 't')}&{urlencode({'find': text})}")
                     assert page.status_code == 200 and "<img" not in page.text
-                    found[text] = unescape(page.text.partition('id="sample-rows"')[2].partition("</section>")[0])
+                    found[text] = unescape(page.text.partition('id="rows"')[2].partition("</section>")[0])
     assert "green pear" in found["pear"] and "red apple" not in found["pear"]
     assert found["[2, 2]"].index("[2, 2]</bdi>") < found["[2, 2]"].index("red apple") and "_distance" in found["[2, 2]"]
     assert "an example is [0.5, 1.25]" in found["[x]"] and "an example" in found["[" * 5_000]
