@@ -332,7 +332,8 @@ class HttpSettings(Settings):
     max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Maximum size of a response in bytes."""
     transport: Annotated[Any, BeforeValidator(_transport)] = Field(default=None, repr=False, exclude=True)
-    """Sends the requests; None means this package's own transport, which alone uses the settings of TLS and proxies."""
+    """An httpx transport, only in Python; None means this package's own, which alone uses the settings of TLS, proxies
+    and `keep_alive`."""
 
     def usual_attempt(self) -> float:
         """Returns the time-outs for connecting and reading together."""

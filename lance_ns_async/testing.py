@@ -54,7 +54,11 @@ def status(code: int, *, retry_after: float | None = None, headers: Mapping[str,
 
 
 def slow(seconds: float) -> Fault:
-    """Returns a fault: the server begins after some seconds. `slow(float("inf"))` never answers."""
+    """Returns a fault: the server answers late.
+
+    Args:
+        seconds: How much later it begins; infinity for no answer at all.
+    """
 
     async def answer(request: httpx.Request, send: Send) -> httpx.Response:
         await anyio.sleep(seconds)
@@ -105,7 +109,11 @@ class FaultTransport(httpx.AsyncBaseTransport):
         self._faults += [(fault, path)] * times
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answers a request with its fault, or as the server does."""
+        """Answers a request with its fault, or as the server does.
+
+        Args:
+            request: As the client sends it.
+        """
         await request.aread()
         self.requests.append(request)
         for place, (fault, path) in enumerate(self._faults):
