@@ -63,10 +63,11 @@ class Namespace(Facade, spec.LanceNamespace):
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,
+        transport: Transports | None = None,
     ) -> Namespace:
         {connect}
         properties = conceal(properties)
-        return Namespace(impl, properties, policy, token=token)
+        return Namespace(impl, properties, policy, token=token, transport=transport)
 
     def _open_session(self) -> Session:
         return open_with_callbacks(self._impl, self._properties, self._policy)

@@ -33,7 +33,7 @@ from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session, with_request_scopes
-from lance_ns_async.settings import TokenFunction, conceal, with_token
+from lance_ns_async.settings import TokenFunction, Transports, conceal, with_objects
 from lance_ns_async.spec.partitions import PartitionSpec
 from lance_ns_async.spec.responses import CreateTableResponse
 from lance_ns_async.sql import run as sql_run
@@ -92,6 +92,7 @@ class AsyncNamespace:
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,
+        transport: Transports | None = None,
     ) -> Self:
         """Returns a namespace over a catalog.
 
@@ -103,6 +104,10 @@ class AsyncNamespace:
                 expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
                 a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
                 may call it in other threads for its own connections.
+            transport: For catalogs with HTTP, an `httpx.AsyncBaseTransport` that sends the requests, for example a test
+                double; TLS and proxies are then its own. None means this package's own. The namespace closes it. A
+                transport with connections belongs to one event loop: pass a function that returns one, for example the
+                class, if Lance calls the catalog back to renew credentials or commit versions.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -111,7 +116,7 @@ class AsyncNamespace:
             No call: problems with the server are raised by the first operation.
         """
         properties = conceal(properties)
-        return cls(open_with_callbacks(impl, with_token(properties, token), policy))
+        return cls(open_with_callbacks(impl, with_objects(properties, token=token, transport=transport), policy))
 
     def namespace_id(self) -> str:
         """Returns an id of the catalog that is equal for equal properties within a process, and has no secrets."""

@@ -277,7 +277,7 @@ def open_catalog(
 
     Args:
         impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
-        properties: The properties of this backend; may include a token function (`settings.with_token`).
+        properties: The properties of this backend; may include Python objects (`settings.with_objects`).
         policy: Replaces all limits in the properties; None keeps them.
         connect_callbacks: Creates the namespace that Lance calls back; None if datasets do not need one.
     """

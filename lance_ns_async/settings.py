@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit
 
 from lance_namespace.errors import InvalidInputError
@@ -97,6 +97,27 @@ TokenResult = str | tuple[str, Expiry]
 TokenFunction = Callable[[], TokenResult | Awaitable[TokenResult]]
 """Returns a bearer token, alone or with its expiry; may be a coroutine function."""
 
+
+class Transport(Protocol):
+    """What this package needs of an `httpx.AsyncBaseTransport`; httpx is not imported before it is used."""
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Sends an `httpx.Request`, and returns the `httpx.Response`."""
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+
+
+Transports = Transport | Callable[[], Transport]
+"""An httpx transport, or a function that creates one for the connections of one event loop."""
+
+
+def _transport(value: object) -> object:
+    if not (callable(value) or hasattr(value, "handle_async_request")):
+        raise ValueError("it is an httpx.AsyncBaseTransport, or a function that returns one")
+    return value
+
+
 Secrets = Mapping[str, SecretStr]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
@@ -134,18 +155,17 @@ def by_name(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties
 
 
-def with_token(properties: Mapping[str, str], token: TokenFunction | None) -> Mapping[str, Any]:
-    """Returns the properties with a callable as the property `token`; the same properties if it is None.
+def with_objects(properties: Mapping[str, str], **objects: TokenFunction | Transports | None) -> Mapping[str, Any]:
+    """Returns the properties with Python objects as further ones, such as `token`; without those that are None.
 
     Raises:
-        InvalidInputError: The properties are not a mapping, or contain another `token`.
+        InvalidInputError: The properties are not a mapping, or contain another object of the same name.
     """
-    properties = by_name(conceal(properties))
-    if token is None:
-        return properties
-    if properties.get("token", token) is not token:
-        raise InvalidInputError("token: given twice, also among the properties; give one callable")
-    return {**properties, "token": token}
+    result: dict[str, Any] = dict(by_name(conceal(properties)))
+    for name, value in objects.items():
+        if value is not None and result.setdefault(name, value) is not value:
+            raise InvalidInputError(f"{name}: given twice, also among the properties; give one")
+    return result
 
 
 class Settings(BaseModel, ABC):
@@ -251,6 +271,8 @@ class Settings(BaseModel, ABC):
     def _hint(cls, name: str) -> str:
         near = suggest(name, cls.names(), most=_MAX_NAMES)
         is_own = near.startswith("known") and cls.__module__.startswith(f"{__name__.partition('.')[0]}.")
+        if name == "transport":
+            return f"because {cls.backend} does not use httpx; leave it out"
         if folded(name) in _CLIENT and "credential" in cls.model_fields:
             return "use credential=ID:SECRET"
         return f"{near}; lance-ns profile properties {cls.backend} lists all" if is_own else near
@@ -309,6 +331,9 @@ class HttpSettings(Settings):
     """The URL of a proxy; None follows HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and `"none"` disables proxies."""
     max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Maximum size of a response in bytes."""
+    transport: Annotated[Any, BeforeValidator(_transport)] = Field(default=None, repr=False, exclude=True)
+    """An httpx transport, only in Python; None means this package's own, which alone uses the settings of TLS, proxies
+    and `keep_alive`."""
 
     def usual_attempt(self) -> float:
         """Returns the time-outs for connecting and reading together."""

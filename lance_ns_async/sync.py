@@ -30,7 +30,7 @@ from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
-from lance_ns_async.settings import TokenFunction, conceal
+from lance_ns_async.settings import TokenFunction, Transports, conceal
 from lance_ns_async.spec.partitions import PartitionSpec
 from lance_ns_async.spec.responses import CreateTableResponse
 from lance_ns_async.sql import run as sql_run
@@ -90,6 +90,7 @@ class Namespace(Facade, spec.LanceNamespace):
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,
+        transport: Transports | None = None,
     ) -> Namespace:
         """Returns a namespace over a catalog.
 
@@ -101,6 +102,10 @@ class Namespace(Facade, spec.LanceNamespace):
                 expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when
                 a token is needed, expires or is rejected; in a worker thread, unless it is a coroutine function. Lance
                 may call it in other threads for its own connections.
+            transport: For catalogs with HTTP, an `httpx.AsyncBaseTransport` that sends the requests, for example a test
+                double; TLS and proxies are then its own. None means this package's own. The namespace closes it. A
+                transport with connections belongs to one event loop: pass a function that returns one, for example the
+                class, if Lance calls the catalog back to renew credentials or commit versions.
 
         Raises:
             InvalidInputError: The backend is unknown, its extra is not installed, or a property is invalid.
@@ -109,7 +114,7 @@ class Namespace(Facade, spec.LanceNamespace):
             No call: problems with the server are raised by the first operation.
         """
         properties = conceal(properties)
-        return Namespace(impl, properties, policy, token=token)
+        return Namespace(impl, properties, policy, token=token, transport=transport)
 
     def _open_session(self) -> Session:
         return open_with_callbacks(self._impl, self._properties, self._policy)

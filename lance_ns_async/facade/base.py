@@ -26,7 +26,7 @@ from lance_ns_async.many.scanning import RowReader, RowStream
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from lance_ns_async.session import Session, open_catalog
-from lance_ns_async.settings import TokenFunction, conceal, with_token
+from lance_ns_async.settings import TokenFunction, Transports, conceal, with_objects
 
 C = TypeVar("C", bound=type)
 P = ParamSpec("P")
@@ -114,12 +114,13 @@ class Facade:
         policy: Policy | None = None,
         *,
         token: TokenFunction | None = None,
+        transport: Transports | None = None,
     ) -> None:
         properties = conceal(properties)
         self._impl = impl
         # For the repr of a namespace that could not be connected.
         self._id = f"lance_ns_async:{impl}"
-        self._properties = dict(with_token(properties, token))
+        self._properties = dict(with_objects(properties, token=token, transport=transport))
         self._policy = policy
         self._leases: dict[int, tuple[_Lease, weakref.finalize[[], Facade]]] = {}
         self._is_closed = False
@@ -257,12 +258,15 @@ class ByProperties(Facade):
     impl: ClassVar[str]
 
     @_with_hint(_how_to_name)
-    def __init__(self, /, *, token: TokenFunction | str | None = None, **properties: str) -> None:
+    def __init__(
+        self, /, *, token: TokenFunction | str | None = None, transport: Transports | None = None, **properties: str
+    ) -> None:
         """Connects to the catalog.
 
         Args:
             token: For catalogs with bearer tokens, a function that returns one; see `AsyncNamespace.connect`. Pass
                 a token itself as the property `auth_token`.
+            transport: For catalogs with HTTP, the httpx transport of the requests; see `AsyncNamespace.connect`.
             **properties: The properties by name; a name with a dot as `**{"storage.region": "eu"}`. The documentation
                 of each catalog lists them, including the limits of calls.
 
@@ -272,7 +276,7 @@ class ByProperties(Facade):
         """
         properties = dict(conceal(properties))
         # A string is rejected by the check of the properties.
-        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token))
+        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token), transport=transport)
 
 
 def _unpickle(cls: type[Facade], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Facade:

@@ -14,6 +14,7 @@ from lance_namespace import CreateTableIndexRequest
 from lance_namespace.errors import InvalidInputError, NamespaceNotFoundError
 
 import lance_ns_async.spark
+import lance_ns_async.testing
 from lance_ns_async import DirNamespace, Namespace, registry
 from lance_ns_async.operations.indexes import SCALAR_TYPES, VECTOR_TYPES
 from tests.documentation import catalogs
@@ -121,7 +122,9 @@ def test_every_error_of_a_catalog_is_explained(impl: str) -> None:
     assert [error for error in set(registry.load(impl).errors.values()) if f"`{error.__name__}`" not in explained] == []
 
 
-@pytest.mark.parametrize("package", [lance_ns_async, lance_ns_async.spark], ids=lambda package: package.__name__)
+@pytest.mark.parametrize(
+    "package", [lance_ns_async, lance_ns_async.spark, lance_ns_async.testing], ids=lambda package: package.__name__
+)
 def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
     text = "\n".join(page.text for page in pages() if page.name.startswith("reference/"))
     documented = set(re.findall(r"^(?:#+ )?::: (\S+)$", text, re.MULTILINE))

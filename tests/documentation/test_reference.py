@@ -25,7 +25,7 @@ from tests.documentation.pages import CODE_COLUMNS, Page
 from tests.support.budget import thorough
 from tests.support.spark import SPARK
 
-PAGES = ("client", "sync", "fleet", "spark", "policy", "errors", "model")
+PAGES = ("client", "sync", "fleet", "spark", "policy", "errors", "model", "testing")
 ONCE = {"self", "cls", "fields"}  # The arguments that the class describes once
 COMMON = {"id", "identity", "context"}  # The fields of requests that the class describes once
 _DIRECTIVE = re.compile(r"^(?:#+ )?::: (\S+)$", re.MULTILINE)

@@ -149,6 +149,11 @@ def comparable(printed: str) -> str:
 
 def _run_program(path: Path, source: str) -> object:
     path.write_text(source, encoding="utf-8")
+    if path.name.startswith("test_"):
+        command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", str(path)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        sys.stderr.write(done.stdout)
+        return done.returncode
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:

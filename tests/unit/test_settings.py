@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from httpx import AsyncHTTPTransport
 from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
@@ -101,7 +102,7 @@ def test_spellings_of_a_key(name: str, prefixed: bool, data: st.DataObject) -> N
         **dict.fromkeys(("gc_enabled", "unique_locations", "allow_aliases"), "true"),
         **dict.fromkeys(("vend_credentials", "rest_sigv4_enabled"), "true"),
         **dict.fromkeys(("subject_token_type", "requested_token_type"), "jwt"),
-        **{"managed_by": "impl", "adaptive": "false", "token": lambda: "a token"},
+        **{"managed_by": "impl", "adaptive": "false", "token": lambda: "a token", "transport": AsyncHTTPTransport},
         "assume_role_arn": "arn:aws:iam::123456789012:role/reader",
     }
     text = texts.get(name, "1025")

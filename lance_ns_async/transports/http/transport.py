@@ -29,6 +29,7 @@ from lance_ns_async.transports.http.wire import (
     AiohttpWire,
     EncodedRequest,
     FixedHeaders,
+    OtherWire,
     ResponseTooLargeError,
     StreamedBody,
     UntrustedError,
@@ -227,8 +228,6 @@ class HttpTransport:
     async def _answer(self, request: EncodedRequest, *, may_confirm: bool) -> httpx.Response:
         try:
             response = await self._wire.handle_async_request(request)
-            if not response.is_closed:
-                await response.aread()
         except WireClosedError as e:
             raise InvalidInputError(str(e)) from e
         except httpx.UnsupportedProtocol as e:
@@ -371,7 +370,10 @@ def _sign_in_advice(settings: HttpSettings, headers: Mapping[str, str]) -> str:
     return f"is {used[0]} right?" if used else f"no credentials are set; set {' or '.join(names[:2])}"
 
 
-def _wire(settings: HttpSettings) -> AiohttpWire:
+def _wire(settings: HttpSettings) -> httpx.AsyncBaseTransport:
+    if (other := settings.transport) is not None:
+        wire = other if isinstance(other, httpx.AsyncBaseTransport) else other()
+        return OtherWire(wire, connect_timeout=settings.connect_timeout, max_bytes=settings.max_response_bytes)
     _proxy(settings, settings.endpoint)
     try:
         # The default context is shared; creating another one takes a while.

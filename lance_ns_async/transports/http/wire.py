@@ -47,7 +47,7 @@ class WireClosedError(httpx.TransportError):
     """The transport was closed before this request, or before its retry."""
 
 
-class StreamedBody:
+class StreamedBody(httpx.AsyncByteStream):
     """A request body that is produced while it is sent; it can be sent only once."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -92,10 +92,11 @@ class EncodedRequest(httpx.Request):
         if len(self._content) > _PIECES_FROM:
             self.data = io.BytesIO(self._content)
 
-    @cached_property
-    def stream(self) -> httpx.ByteStream:  # type: ignore[override]
-        """The body for other transports than this one."""
-        return httpx.ByteStream(self._content)
+    def usual(self, timeout: httpx.Timeout) -> httpx.Request:
+        """Returns the request as httpx makes it, for other transports than this one."""
+        content = self.data if isinstance(self.data, StreamedBody) else self._content or None
+        extensions = {"timeout": timeout.as_dict()}
+        return httpx.Request(self.method, self.text, headers=self.headers, content=content, extensions=extensions)
 
     @cached_property
     def url(self) -> httpx.URL:  # type: ignore[override]
@@ -277,7 +278,7 @@ class AiohttpWire(httpx.AsyncBaseTransport):
             else:
                 return b"".join(chunks)
         answer.close()
-        raise self._too_large()
+        raise _too_large(self._max_bytes)
 
     async def _unpack(self, body: bytes, encoding: str) -> bytes:
         """Decompresses a body that the server compressed without request, up to the limit."""
@@ -286,10 +287,45 @@ class AiohttpWire(httpx.AsyncBaseTransport):
         except UnpackError as e:
             raise httpx.DecodingError(str(e)) from e
         except TooLongError:
-            raise self._too_large() from None
+            raise _too_large(self._max_bytes) from None
 
-    def _too_large(self) -> ResponseTooLargeError:
-        return ResponseTooLargeError(f"the answer is longer than {self._max_bytes} bytes (max_response_bytes)")
+
+class OtherWire(httpx.AsyncBaseTransport):
+    """Sends each request once over another transport and reads the whole response, up to a limit."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, *, connect_timeout: float, max_bytes: int) -> None:
+        """Wraps a transport, which is closed with this one.
+
+        Args:
+            connect_timeout: In seconds.
+            max_bytes: Maximum size of a response after decompression.
+        """
+        self._transport = transport
+        self._timeout = httpx.Timeout(None, connect=connect_timeout)
+        self._max_bytes = max_bytes
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request and returns the whole response."""
+        if isinstance(request, EncodedRequest):
+            request = request.usual(self._timeout)
+        response = await self._transport.handle_async_request(request)
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self._max_bytes:
+                    raise _too_large(self._max_bytes)
+        finally:
+            await response.aclose()
+        return WholeResponse(response.status_code, response.headers.raw, bytes(body), {})
+
+    async def aclose(self) -> None:
+        """Closes the transport; may be called twice."""
+        await self._transport.aclose()
+
+
+def _too_large(most: int) -> ResponseTooLargeError:
+    return ResponseTooLargeError(f"the answer is longer than {most} bytes (max_response_bytes)")
 
 
 def environment_proxy(url: str) -> str | None:
