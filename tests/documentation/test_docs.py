@@ -108,8 +108,8 @@ def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(t
     assert str(missing.value) in shown
 
 
-def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
-    text = Page("recipes.md").text
+def test_the_page_of_operations_names_every_type_of_index_and_every_setting() -> None:
+    text = Page("operations.md").text
     settings = set(CreateTableIndexRequest.model_fields) - {"identity", "context", "branch", "id", "column"}
     assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in text] == []
 
