@@ -18,11 +18,11 @@ import typer
 from lance_ns_async import registry
 from lance_ns_async.cli.app import app
 from lance_ns_async.settings import Settings
-from tests.documentation.pages import PAGES, Block, Page
+from tests.documentation.pages import PAGES, Block, Page, catalog_page
 from tests.support.reader import Reader, comparable, stand_ins
 
 PAGE = "index.md"
-CATALOGS = {impl: Page(f"catalogs/{impl}.md") for impl in registry.BACKENDS}
+CATALOGS = {impl: catalog_page(impl) for impl in registry.BACKENDS}
 """The page of each catalog, by the name of its backend."""
 
 _BLOCK = re.compile(r"(<!-- catalogs -->\n).*(<!-- /catalogs -->)", re.DOTALL)
@@ -30,9 +30,10 @@ _BLOCK = re.compile(r"(<!-- catalogs -->\n).*(<!-- /catalogs -->)", re.DOTALL)
 
 def table() -> str:
     lines = ["| catalog | connect with | tested on |", "|---|---|---|"]
-    for impl, page in CATALOGS.items():
+    for page in dict.fromkeys(CATALOGS.values()):
+        impls = ", ".join(f'`"{impl}"`' for impl, its_page in CATALOGS.items() if its_page == page)
         name = ", ".join(filter(None, [f"[{page.title}]({page.name})", page.head.get("note")]))
-        lines.append(f'| {name} | `"{impl}"` | {page.head["tested_on"]} |')
+        lines.append(f"| {name} | {impls} | {page.head['tested_on']} |")
     return "\n".join([*lines, "", ""])
 
 

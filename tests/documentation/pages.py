@@ -107,3 +107,8 @@ class Page:
 
 def pages() -> list[Page]:
     return [Page(path.relative_to(PAGES).as_posix()) for path in sorted(PAGES.rglob("*.md"))]
+
+
+def catalog_page(impl: str) -> Page:
+    """Returns the page of a catalog; both versions of Hive have one."""
+    return Page(f"catalogs/{'hive3' if impl == 'hive2' else impl}.md")

@@ -92,7 +92,7 @@ def test_every_catalog_command_and_class_path_is_documented() -> None:
     assert Page(catalogs.PAGE).text == catalogs.written(), "run: python -m tests.documentation"
     assert (PAGES / SHELL).read_text(encoding="utf-8") == write_shell(), "run: python -m tests.documentation"
     named = {name for name in lance_ns_async.__all__ if name.endswith("Namespace")} - {"AsyncNamespace", "Namespace"}
-    assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("sync.md").text)) == named
+    assert set(re.findall(r"\| `lance_ns_async\.(\w+)` \|", Page("pylance.md").text)) == named
 
 
 def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_what_the_package_itself_finds_wrong_reads_as_the_page_of_errors_shows(t
     assert str(missing.value) in shown
 
 
-def test_the_recipes_name_every_type_of_index_and_every_setting() -> None:
-    text = Page("recipes.md").text
+def test_the_page_of_operations_names_every_type_of_index_and_every_setting() -> None:
+    text = Page("operations.md").text
     settings = set(CreateTableIndexRequest.model_fields) - {"identity", "context", "branch", "id", "column"}
     assert [name for name in (*VECTOR_TYPES, *SCALAR_TYPES, *sorted(settings)) if f"`{name}`" not in text] == []
 

@@ -16,7 +16,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.operations import requests
-from tests.documentation.pages import Page
+from tests.documentation.pages import Page, catalog_page
 
 PAGE = "operations.md"
 
@@ -54,7 +54,7 @@ def table() -> str:
     result, impls = rows(), list(registry.BACKENDS)
     notes = list(dict.fromkeys(reason for row in result for reason in row.reasons.values() if reason is not None))
     lines = [
-        f"| operation | {' | '.join(f'[{NAMES[impl]}](catalogs/{impl}.md)' for impl in impls)} |",
+        f"| operation | {' | '.join(f'[{NAMES[impl]}]({catalog_page(impl).name})' for impl in impls)} |",
         f"|---|{'---|' * len(impls)}",
     ]
     for row in result:
