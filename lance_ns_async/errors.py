@@ -173,7 +173,7 @@ class Failure(Exception):
         self.transient = transient
         """Whether the same call may succeed soon, whatever the error class."""
         self.is_final = False
-        """Whether the call cannot be sent again, because its body was streamed and is used up."""
+        """Whether the call is not sent again: its streamed body is used up, or another client has already retried."""
         self.pace = inf
         """Upper bound in seconds of the first pause; inf if it is unknown how soon the call may succeed."""
         self.is_surplus = False

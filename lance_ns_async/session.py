@@ -147,7 +147,13 @@ class Session:
 
     def check_loop(self) -> None:
         """Raises InvalidInputError if the running event loop is not the one of the first use."""
-        running = asyncio.get_running_loop()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError as e:
+            raise InvalidInputError(
+                f"namespace {self.id}: an AsyncNamespace runs on asyncio only; with trio, call the methods of a "
+                "Namespace by trio.to_thread.run_sync"
+            ) from e
         if self._loop is running:
             return
         if self._loop is not None:

@@ -25,6 +25,28 @@ _PHRASE = "|".join(map(re.escape, PHRASES.values()))
 _OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<message>(?P<phrase>{_PHRASE}): .*)")
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
+_UNKNOWN_REGION = re.compile(r"Failed to resolve region for bucket '([^']*)'")
+_NO_CREDENTIALS = re.compile(r"Failed to get AWS credentials: .*")
+
+_STORE_FAULTS: tuple[tuple[re.Pattern[str], type[err.LanceNamespaceError]], ...] = (
+    (
+        re.compile(
+            rf"{_NO_CREDENTIALS.pattern}|ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"
+        ),
+        err.UnauthenticatedError,
+    ),
+    (
+        re.compile(
+            r"status code: 403|AccessDenied|\[Errno 13\]|(Permission denied|Operation not permitted) \(os error"
+        ),
+        err.PermissionDeniedError,
+    ),
+    (re.compile(r"SlowDown|status code: 429"), err.ThrottlingError),
+    (re.compile(r"status code: 50[234]|error sending request|operation timed out"), err.ServiceUnavailableError),
+    (_UNKNOWN_REGION, err.InvalidInputError),
+)
+"""The faults of a store, whatever Lance does there."""
+
 # The order matters: the text of an error may also match a later pattern.
 _FAULTS: tuple[tuple[re.Pattern[str], type[err.LanceNamespaceError]], ...] = (
     (
@@ -56,10 +78,7 @@ _FAULTS: tuple[tuple[re.Pattern[str], type[err.LanceNamespaceError]], ...] = (
         re.compile(r"Retryable commit conflict|Incompatible transaction|Commit conflict|Too many concurrent writers"),
         err.ConcurrentModificationError,
     ),
-    (re.compile(r"ExpiredToken|InvalidAccessKeyId|SignatureDoesNotMatch|status code: 401"), err.UnauthenticatedError),
-    (re.compile(r"status code: 403|AccessDenied|Permission denied \(os error|\[Errno 13\]"), err.PermissionDeniedError),
-    (re.compile(r"SlowDown|status code: 429"), err.ThrottlingError),
-    (re.compile(r"status code: 50[234]|error sending request|operation timed out"), err.ServiceUnavailableError),
+    *_STORE_FAULTS,
     (re.compile(r"Not supported: "), err.UnsupportedOperationError),
     (
         re.compile(
@@ -100,7 +119,22 @@ def error(table: Table, e: Exception) -> err.LanceNamespaceError:
         text = "there is no version: nothing was written, or the data was removed"
     elif cls is err.InvalidTableStateError and (lost := _LOST_FILE.search(text)) is not None:
         text = f"its file {lost[1]} does not exist; an audit with deep=True names all"
-    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
+    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {with_remedy(text)})"))
+
+
+def store_error_class(text: str) -> type[err.LanceNamespaceError] | None:
+    """Returns the error class for the text of a store's fault; None for all other texts."""
+    return next((cls for pattern, cls in _STORE_FAULTS if pattern.search(text)), None)
+
+
+def with_remedy(text: str) -> str:
+    """Returns the text of an error with the options to set, if the region or the credentials of S3 are missing."""
+    text = _UNKNOWN_REGION.sub(r"the region of bucket '\1' is unknown; set storage.aws_region or AWS_REGION", text)
+    return _NO_CREDENTIALS.sub(
+        "found no AWS credentials; set storage.aws_access_key_id and storage.aws_secret_access_key, or "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        text,
+    )
 
 
 def _clean(raw: str) -> str:

@@ -25,6 +25,7 @@ from lance_ns_async.errors import (
 from lance_ns_async.masked import without_user
 from lance_ns_async.model import Id
 from lance_ns_async.storage.process_end import REFUSAL, GivenUp
+from lance_ns_async.storage.pylance_errors import store_error_class, with_remedy
 from lance_ns_async.storage.threads import Work
 
 T = TypeVar("T")
@@ -35,10 +36,6 @@ LANCE_ERRORS: ErrorTable = {
 }
 """pylance uses the spec's names of errors; any other exception becomes an InternalError."""
 
-
-_DENIAL = re.compile(  # Text in pylance's errors, of any class, when the storage denies access.
-    r"\[Errno 13\]|(Permission denied|Operation not permitted) \(os error|status code: 403|AccessDenied"
-)
 
 _BROKEN = re.compile(r"Too many levels of symbolic links|File system loop found|\[Errno 20\]|kind: NotADirectory")
 """Text in pylance's errors, and in those of the file system, about an entry that is neither a folder nor a file."""
@@ -87,14 +84,10 @@ class LanceTransport:
                 # `deregister_table` needs to distinguish this class; the error table only has its base class.
                 phrase = PHRASES[err.InvalidTableStateError]
                 raise BadLocationError(f"{phrase}: {spelled(subject)} ({operation}: {e})") from e
-            except err.LanceNamespaceError as e:
-                # An error of the spec means that nothing was done, except for the two classes that leave it unknown.
-                has_effect = None if isinstance(e, err.InternalError | err.ServiceUnavailableError) else False
-                raise Failure(code_of(e), message=_first_line(e), delivered=has_effect) from e
             except NotImplementedError as e:
                 raise Failure("UnsupportedOperationError", message=_first_line(e), delivered=False) from e
-            except (OSError, ValueError, RuntimeError) as e:
-                raise Failure(code_of(e), message=_first_line(e)) from e
+            except (err.LanceNamespaceError, OSError, ValueError, RuntimeError) as e:
+                raise _failure(e) from e
             finally:
                 attempt.given_up.set()
 
@@ -132,18 +125,26 @@ class LanceTransport:
         return self._limiter
 
 
+def _failure(e: Exception) -> Failure:
+    # An error of the spec means that nothing was done, except for the two classes that leave it unknown.
+    unknown = err.InternalError, err.ServiceUnavailableError
+    is_undone = isinstance(e, err.LanceNamespaceError) and not isinstance(e, unknown)
+    # Without a region or credentials, nothing was sent.
+    is_undone = is_undone or with_remedy(str(e)) != str(e)
+    failure = Failure(code_of(e), message=_first_line(e), delivered=False if is_undone else None)
+    failure.is_final = "max_retries:" in str(e)  # The client of the object store has already retried for seconds.
+    return failure
+
+
 def code_of(e: BaseException) -> str:
     """Returns the code in `LANCE_ERRORS` for an error of pylance or of the file system."""
-    text = str(e)
-    # The object store's client has already retried before it reports this.
-    if "error sending request" in text:
-        return "disconnected"
-    if isinstance(e, PermissionError) or (
-        isinstance(e, err.InternalError | OSError | ValueError | RuntimeError) and _DENIAL.search(text)
-    ):
+    if isinstance(e, PermissionError):
         return err.PermissionDeniedError.__name__
-    if isinstance(e, err.InternalError | OSError | ValueError | RuntimeError) and _BROKEN.search(text):
-        return err.InvalidTableStateError.__name__
+    if isinstance(e, err.InternalError | OSError | ValueError | RuntimeError):
+        if (cls := store_error_class(str(e))) is not None:
+            return cls.__name__
+        if _BROKEN.search(str(e)):
+            return err.InvalidTableStateError.__name__
     return type(e).__name__
 
 
@@ -153,6 +154,6 @@ def error_of(e: err.LanceNamespaceError, subject: Id, operation: str) -> err.Lan
 
 
 def _first_line(e: BaseException) -> str:
-    line = without_user(without_source(str(e))).split("\n", 1)[0]
+    line = with_remedy(without_user(without_source(str(e))).split("\n", 1)[0])
     # pylance's message begins with the phrase that the error table's message adds, too.
     return line.removeprefix(f"{PHRASES.get(type(e))}: ") if isinstance(e, err.LanceNamespaceError) else line

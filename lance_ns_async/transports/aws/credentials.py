@@ -85,9 +85,10 @@ class ChainCredentials:
     for processes.
     """
 
-    def __init__(self, caller: Caller, region: str | None) -> None:
+    def __init__(self, caller: Caller, region: str | None, properties: str) -> None:
         self._caller = caller
         self._region = region
+        self._properties = properties  # The names of those that contain keys, for messages.
         self._renewal = SingleFlight(self._renew)
         self._credentials: Any = None
         self._keys: Keys | None = None
@@ -135,7 +136,8 @@ class ChainCredentials:
                 session.set_config_variable("region", self._region)
             credentials = await session.get_credentials()
         if credentials is None:
-            raise NoCredentialsError
+            message = f"no AWS credentials; set {self._properties}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            raise Failure(NoCredentialsError.__name__, message=message, delivered=False)
         frozen = await credentials.get_frozen_credentials()
         return credentials, Keys(frozen.access_key, frozen.secret_key, frozen.token)
 

@@ -100,7 +100,8 @@ def open_sigv4(settings: SigningSettings, caller: Caller) -> SigV4Signer:
     source: KeySource
     if settings.rest_access_key_id is None or settings.rest_secret_access_key is None:
         # The search has its own slots, so that calls that wait for keys cannot block it.
-        source = ChainCredentials(caller.beside(AWS_ERRORS), settings.rest_signing_region)
+        properties = "rest.access-key-id and rest.secret-access-key"
+        source = ChainCredentials(caller.beside(AWS_ERRORS), settings.rest_signing_region, properties)
     else:
         token = settings.rest_session_token.get_secret_value() if settings.rest_session_token else None
         keys = Keys(settings.rest_access_key_id, settings.rest_secret_access_key.get_secret_value(), token)

@@ -270,7 +270,9 @@ def assume_role(
 
 def _own_credentials(settings: AwsSettings, caller: Caller) -> KeySource:
     if settings.access_key_id is None or settings.secret_access_key is None:
-        return ChainCredentials(caller.beside(AWS_ERRORS), settings.region)
+        return ChainCredentials(
+            caller.beside(AWS_ERRORS), settings.region, properties="access_key_id and secret_access_key"
+        )
     token = settings.session_token.get_secret_value() if settings.session_token else None
     return StaticCredentials(Keys(settings.access_key_id, settings.secret_access_key.get_secret_value(), token))
 

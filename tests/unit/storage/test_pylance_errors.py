@@ -15,6 +15,10 @@ pytestmark = pytest.mark.environment
 TABLE = Table(TableId(["a", "t"]), "s3://b/t")
 RUST = "/home/runner/work/lance/lance/rust/lance/src"
 S3 = "LanceError(IO): Generic S3 error: Error performing GET http://s3/b?list-type=2 in 1ms - "
+NO_REGION = OSError(f"LanceError(IO): Generic S3 error: Failed to resolve region for bucket 'b', {RUST}/aws.rs:342:13")
+NO_KEYS = ValueError(
+    "LanceError(IO): Failed to get AWS credentials: CredentialsNotLoaded(CredentialsNotLoaded { source"
+)
 STATUS = f"{S3}Server returned non-2xx status code:"
 MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
     err.TableVersionNotFoundError: [
@@ -46,6 +50,7 @@ MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
         OSError("Namespace error: Unsupported: Not supported: branch 'b', src/namespace.rs:1569:18"),
     ],
     err.InvalidInputError: [
+        NO_REGION,
         OSError(f"{STATUS} 404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"),
         OSError("LanceError(IO): Unable to open file /t/_refs/tags/x: File name too long"),
         OSError("LanceError(Index): multivector type supports only cosine distance"),
@@ -93,6 +98,7 @@ MEANINGS: Mapping[type[err.LanceNamespaceError], Sequence[Exception]] = {
         OSError(f"Incompatible transaction: This Append is incompatible with Overwrite, {RUST}/c.rs:1:1"),
     ],
     err.UnauthenticatedError: [
+        NO_KEYS,
         ValueError(f"{STATUS} 403 Forbidden: <Error><Code>ExpiredToken</Code></Error>"),
         ValueError(f"{STATUS} 403 Forbidden: <Code>InvalidAccessKeyId</Code>"),
         ValueError(f"{STATUS} 401 Unauthorized: "),
@@ -129,6 +135,11 @@ def test_texts_are_short() -> None:
     result = error(TABLE, OSError("Namespace error: Table not found: Table not found: a$t (gone)"))
     assert str(result) == "Table not found: a$t (gone)"
     assert len(str(error(TABLE, OSError("x" * 10_000)))) < 900
+
+
+def test_missing_options_of_s3_are_named() -> None:
+    assert "the region of bucket 'b' is unknown; set storage.aws_region or AWS_REGION" in str(error(TABLE, NO_REGION))
+    assert str(error(TABLE, NO_KEYS)).endswith(", or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)")
 
 
 def test_our_own_errors_and_those_of_others_pass() -> None:

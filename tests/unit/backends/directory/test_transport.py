@@ -188,6 +188,9 @@ async def test_a_commit_that_lost_a_race_is_made_again(safe: bool) -> None:
         (err.TableNotFoundError("gone"), err.TableNotFoundError, 1),
         (OSError("disk full"), err.InternalError, 1),
         (OSError("error sending request for url"), err.ServiceUnavailableError, 4),
+        (err.InternalError("max_retries: 3 - status code: 503 Busy"), err.ServiceUnavailableError, 1),
+        (OSError("max_retries: 3 - status code: 429 Busy"), err.ThrottlingError, 1),
+        (OSError("Failed to resolve region for bucket 'b'"), err.InvalidInputError, 1),
     ],
 )
 async def test_only_what_may_pass_is_read_again(error: Exception, cls: type[Exception], sent: int) -> None:

@@ -231,7 +231,7 @@ async def test_a_container_gives_keys(server: FakeGlue, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("environment", "text"),
     [
-        ({}, "load_credentials: NoCredentialsError: Unable to locate"),
+        ({}, "load_credentials: no AWS credentials; set access_key_id and secret_access_key, or AWS_ACCESS_KEY_ID"),
         ({"AWS_ACCESS_KEY_ID": "AKIAVARIABLE"}, "PartialCredentialsError"),
     ],
 )
