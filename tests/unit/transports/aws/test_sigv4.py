@@ -133,7 +133,11 @@ async def test_new_keys_of_the_chain_take_the_place_of_those_that_expired(monkey
 @pytest.mark.parametrize(
     ("properties", "error", "text"),
     [
-        ({"rest.signing-region": "eu-central-1"}, err.UnauthenticatedError, "set rest.access-key-id and rest.secret-access-key"),
+        (
+            {"rest.signing-region": "eu-central-1"},
+            err.UnauthenticatedError,
+            "set rest.access-key-id and rest.secret-access-key",
+        ),
         (STATIC, err.InvalidInputError, r"rest\.signing-region: unknown; set it, or AWS_REGION"),
     ],
 )
