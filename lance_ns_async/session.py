@@ -127,7 +127,7 @@ class Session:
                 raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
             end = monotonic() + seconds
             until = end if until is None else min(until, end)
-        if self._is_closed or self._loop is not asyncio.get_running_loop():
+        if self._is_closed or self._loop is None or self._loop is not asyncio.get_running_loop():
             self.check_open()
             self.check_loop()
         # As `deadline` does, but with fewer steps, because each operation passes here.

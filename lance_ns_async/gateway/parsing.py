@@ -168,9 +168,12 @@ def _id(encoded: str, delimiter: str) -> list[str]:
 def _decode(encoded: str) -> str:
     """Returns a decoded path segment; `+` means a blank, because Lance's own clients encode blanks like that."""
     try:
-        return unquote_plus(encoded, errors="strict")
+        text = unquote_plus(encoded, errors="strict")
     except UnicodeDecodeError as e:
         raise InvalidInputError(f"path: {encoded!r} is not percent-encoded UTF-8") from e
+    if "\0" in text:
+        raise InvalidInputError(f"path: {encoded!r} has a NUL character, which no name may have")
+    return text
 
 
 def _check_same(name: str, encoded: str, value: Any, delimiter: str) -> None:

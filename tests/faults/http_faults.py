@@ -20,11 +20,12 @@ from tests.faults.proxy import PATIENCE, Act, End, Exchange, always, change, let
 _ROUNDS = 40  # Number of parts that are sent before the time of the attempt passes
 OK = b"HTTP/1.1 200 OK\r\n"
 _CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-_NO_AWS = Expected(InternalError, "an answer in a format that AWS does not use", "doubt")
-_NO_JSON = Expected(InternalError, "an answer that is no JSON", "doubt")
+_NO_AWS = Expected(InternalError, "an answer in a format that AWS does not use", "reads")
+_NO_JSON = Expected(InternalError, "an answer that is no JSON", "reads")
+_EMPTY = Expected(InternalError, "an answer of unknown form", "reads")
 _OTHER_FORM = Expected(InternalError, "an answer of unknown form", "doubt")
 _VOID = Expected(InternalError, "an answer of unknown form", "void")
-_BAD_COMPRESSION = Expected(InternalError, "the answer cannot be decompressed", "doubt")
+_BAD_COMPRESSION = Expected(InternalError, "the answer cannot be decompressed", "reads")
 _PAGE = "<!DOCTYPE html><html><head><style>p {color: red}</style></head><body><p>Please sign in</p></body></html>"
 Alter = Callable[[bytes, bytes], bytes]
 """Returns the faulty response for the head, without its last line, and the body of the correct one."""
@@ -155,8 +156,8 @@ WRONG_FORMATS: Sequence[Fault] = (
         _BAD_COMPRESSION,
         glue=_NO_AWS,
     ),
-    fault("an empty body", _content(b""), _OTHER_FORM, glue=_VOID, lists=False),
-    fault("status 204", always(b"HTTP/1.1 204 No Content\r\n\r\n"), _OTHER_FORM, glue=_VOID, lists=False),
+    fault("an empty body", _content(b""), _EMPTY, glue=_VOID, lists=False),
+    fault("status 204", always(b"HTTP/1.1 204 No Content\r\n\r\n"), _EMPTY, glue=_VOID, lists=False),
     fault("`null`", _content("null"), _OTHER_FORM, glue=_NO_AWS, lists=False),
     *(
         fault(name, _content(content), _OTHER_FORM, glue=_NO_AWS)

@@ -197,7 +197,8 @@ async def test_a_temporary_fault_costs_only_its_retries(fault: Fault, impl: str)
 
 @pytest.mark.parametrize("impl", ("iceberg", "polaris", "unity", "hive3", "glue"))
 async def test_an_invalid_response_fails_only_its_tables(impl: str) -> None:
-    async with connect_by_proxy(impl, NONSENSE, repeats=9, only=_is_faulty, times=3) as (proxy, ns):
+    once = {"max_retries": "0"}
+    async with connect_by_proxy(impl, NONSENSE, repeats=9, only=_is_faulty, times=3, more=once) as (proxy, ns):
         result = await _describe_all(proxy.catalog, ns)
     # One of the three responses is for several tables; each of these is then described individually.
     assert len(result.errors) == (3 if impl in HTTP else 2)

@@ -185,7 +185,7 @@ def failure(error: AwsError, *, optional: bool = False, secrets: Collection[str 
             return Failure("disconnected", message=_disconnect_message(error))
         case ResponseParserError():
             message = "an answer in a format that AWS does not use; is the endpoint right?"
-            return Failure("unreadable", message=message)
+            return Failure("unreadable", message=message, transient=True)
     # All other exceptions are raised before anything is sent. Their base classes are the less specific codes.
     names = [cls.__name__ for cls in type(error).__mro__ if issubclass(cls, BotoCoreError)]
     return Failure(*names, message=f"{names[0]}: {_message(error)}", delivered=False)

@@ -244,7 +244,7 @@ class HttpTransport:
         except httpx.TransportError as e:
             raise Failure("disconnected", message=str(e)) from e
         except httpx.DecodingError as e:
-            raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}") from e
+            raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}", transient=True) from e
         if response.is_success or (may_confirm and response.status_code == httpx.codes.NOT_MODIFIED):
             return response
         raise self._failure(response, request)
@@ -258,11 +258,13 @@ class HttpTransport:
             may_quote = not self._confidential and response.content.lstrip()[:1] not in (b"{", b"[")
             excerpt = f" {_excerpt(response, self._request_secrets(request))}" if may_quote else ""
             message = f"an answer that is no JSON, so {self._advice}{excerpt}"
-            raise Failure("unreadable", message=message) from e
+            # A proxy that restarts answers with a page, or with a part of the body.
+            raise Failure("unreadable", message=message, transient=True) from e
         except (AnotherAnswerError, *UNREADABLE) as e:
             if isinstance(e, AnotherAnswerError) and (withdraw := response.extensions.get(WITHDRAW)) is not None:
                 withdraw()
             failure = decoding_failure(e, outline(_json(response.content)), advice=_MIXED_UP)
+            failure.transient = response.content in _EMPTY
             del decode
             raise failure from without_frames(e)
 

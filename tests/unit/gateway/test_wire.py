@@ -179,6 +179,7 @@ async def test_what_is_for_the_gateway_goes_no_further(gateway: Gateway, keeper:
         pytest.param("/v1/table/t/describe?version=" + "9" * 5000, None, "version", id="a long version"),
         ("/v1/table/t/describe?check_declared=yes", None, "check_declared"),
         *(("/v1/table/t/describe?tag=%FF", None, "query"), ("/v1/table/%FF/describe", None, "path")),
+        ("/v1/table/a%00b/describe", None, "path"),
         ("/v1/table/t/describe?delimiter=", None, "delimiter"),
         ("/v1/table/t/create?properties=%7B", None, "properties"),
         ("/v1/table/t/create?properties=%7B%22a%22%3A1%7D", None, "properties"),

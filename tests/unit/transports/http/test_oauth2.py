@@ -224,7 +224,7 @@ async def test_an_exchange_uses_the_refresh_token_and_then_names_the_remedy() ->
     ],
 )
 async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Reply) -> None:
-    raised = await catch((InvalidInputError, InternalError), current([response]), "is oauth2_server_uri right")
+    raised = await catch((InvalidInputError, InternalError), current(4 * [response]), "is oauth2_server_uri right")
     assert SECRET not in str(raised.value)
 
 
