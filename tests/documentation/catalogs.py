@@ -71,8 +71,10 @@ def _check_default(settings: type[Settings], required: Mapping[str, str], name: 
 
 
 FOLDER = PAGES / "tutorials"
-_VARYING = re.compile(r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?")
-"""Durations, sizes of files, which contain times, and times."""
+_VARYING = re.compile(
+    r"\b[\d.,]+ ?(µs|ms|s|bytes|kB)\b|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*(Z|[+-]\d\d:\d\d)?|\btmp\w{8}\b"
+)
+"""Durations, sizes of files, which contain times, times, and temporary folders."""
 
 Outputs = Sequence[Mapping[str, Any]]  # What is below a cell, in the format of notebooks
 
