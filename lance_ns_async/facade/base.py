@@ -259,7 +259,12 @@ class ByProperties(Facade):
 
     @_with_hint(_how_to_name)
     def __init__(
-        self, /, *, token: TokenFunction | str | None = None, transport: Transports | None = None, **properties: str
+        self,
+        /,
+        *,
+        token: TokenFunction | str | None = None,
+        transport: Transports | str | None = None,
+        **properties: str,
     ) -> None:
         """Connects to the catalog.
 
@@ -276,7 +281,12 @@ class ByProperties(Facade):
         """
         properties = dict(conceal(properties))
         # A string is rejected by the check of the properties.
-        super().__init__(self.impl, properties, token=cast("TokenFunction | None", token), transport=transport)
+        super().__init__(
+            self.impl,
+            properties,
+            token=cast("TokenFunction | None", token),
+            transport=cast("Transports | None", transport),
+        )
 
 
 def _unpickle(cls: type[Facade], impl: str, properties: Mapping[str, str], policy: Policy | None) -> Facade:
