@@ -161,12 +161,12 @@ async def test_an_address_that_is_no_polaris_is_no_missing_table(server: FakePol
     ],
 )
 async def test_malformed_answer(server: FakePolaris, ns: AsyncNamespace, answer: str, message: str) -> None:
-    server.reply(answer)
+    server.reply(answer, times=None)
     await catch(err.InternalError, described(ns, "cat", "a", "t"), message)
 
 
 async def test_an_answer_that_is_cut_short_quotes_no_secret(server: FakePolaris, ns: AsyncNamespace) -> None:
-    server.reply('{"storage-access-configs": [{"config": {"s3.secret-access-key": "sesame"')
+    server.reply('{"storage-access-configs": [{"config": {"s3.secret-access-key": "sesame"', times=None)
     raised = await catch(err.InternalError, described(ns, "cat", "a", "t", vend=True))
     assert "sesame" not in str(raised.value)
 
