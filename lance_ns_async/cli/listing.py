@@ -145,16 +145,11 @@ def describe(
 
 def _read_facts(catalog: Namespace, id: TableId, version: int | None) -> dict[str, Any]:
     """Returns what the data of a table says about it; nothing, after a hint, if it cannot be read. Cost: one open."""
-    from lance_ns_async.storage.datasets import Snapshot
+    from lance_ns_async.storage.datasets import Snapshot, Totals
 
     def read(dataset: LanceDataset, _: object) -> dict[str, Any]:
-        files = (file for fragment in dataset.get_fragments() for file in fragment.data_files())
-        return {
-            "version": dataset.version,
-            "rows": dataset.count_rows(),
-            "size": sum(file.file_size_bytes or 0 for file in files),
-            "columns": dataset.schema.names,
-        }
+        totals = Totals.read(dataset)
+        return {"version": dataset.version, "rows": totals.rows, "size": totals.size, "columns": dataset.schema.names}
 
     try:
         return catalog.run(lambda client: client.session.read(list(id), read, Snapshot(version)))

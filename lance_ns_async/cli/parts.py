@@ -35,8 +35,8 @@ def versions(
 ) -> None:
     """List the versions of a table with their rows and operations, the newest first; opens the dataset."""
     with open_table(on.require(), table) as (catalog, id):
-        found = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True}).versions
-        operations = _read_operations(catalog, id, [it.version for it in found])
+        listed = catalog.list_table_versions({"id": list(id), "limit": limit, "descending": True}).versions
+        operations = _read_operations(catalog, id, [it.version for it in listed])
     rows = [
         {
             "version": it.version,
@@ -44,7 +44,7 @@ def versions(
             "operation": operation,
             "rows": rows and int(rows),
         }
-        for it, operation in zip(found, operations, strict=True)
+        for it, operation in zip(listed, operations, strict=True)
         for rows in [(it.metadata or {}).get("total_rows")]
     ]
     _write(rows, ("version", "created", "operation", "rows"), format, f"no versions of {id}")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,23 @@ class Snapshot:
 LATEST = Snapshot()
 
 _READERS = 16  # Threads that read operations of versions: each waits for the storage.
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the manifest of an open dataset says about the whole table."""
+
+    rows: int
+    size: int  # Bytes of the data files.
+    written: datetime
+
+    @classmethod
+    def read(cls, dataset: LanceDataset) -> Totals:
+        """Returns the totals without a request."""
+        version: Any = dataset.get_version()
+        totals = version["metadata"]
+        # pylance gives local times without a zone.
+        return cls(int(totals["total_rows"]), int(totals["total_files_size"]), version["timestamp"].astimezone())
 
 
 @dataclass(frozen=True, slots=True)

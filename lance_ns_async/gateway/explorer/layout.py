@@ -74,12 +74,12 @@ def _templates() -> Environment:
         "time": time,
         "visible": visible,
     }
-    environment.tests["failed"] = lambda value: isinstance(value, Failure)
+    environment.tests["failed"] = lambda value: isinstance(value, FailedPart)
     return environment
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedPart:
     """The text of an error that takes the place of a part of a page."""
 
     text: str

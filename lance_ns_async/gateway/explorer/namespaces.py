@@ -5,43 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.gateway.explorer.layout import Failure, Page, link, shown_properties
+from lance_ns_async.gateway.explorer.layout import FailedPart, Page, link, shown_properties
 from lance_ns_async.gateway.explorer.reading import CatalogReader, failure, outcome, run_all
 from lance_ns_async.model import Id, NamespaceId, TableId
-
-if TYPE_CHECKING:
-    from lance import LanceDataset
+from lance_ns_async.storage.datasets import Totals
 
 _PAGE = 100  # Maximum number of names in a list.
 MAX_MATCHES = 100
+_MAX_BACK = 20  # Maximum number of pages to go back one by one: an address has their tokens.
 
 _SECONDS = 5.0
 _LISTED = 1_000
 _MAX_IN_FLIGHT = 8
 _FACT_SECONDS = 2.0  # Maximum seconds of the reads of tables for a list.
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """What the newest manifest of a table says."""
-
-    rows: int
-    size: int
-    written: datetime
-
-    @classmethod
-    def read(cls, dataset: LanceDataset) -> TableFacts:
-        """Returns the facts of an open dataset, without further requests."""
-        version: Any = dataset.get_version()
-        totals = version["metadata"]
-        # pylance gives local times without a zone.
-        return cls(int(totals["total_rows"]), int(totals["total_files_size"]), version["timestamp"].astimezone())
 
 
 @dataclass(slots=True)
@@ -51,8 +32,8 @@ class NameList:
     names: Sequence[str]
     token: str | None
     next: str | None  # The address of the next page.
-    previous: str | None  # The address of the page before, if this address was reached by its link.
-    facts: dict[str, TableFacts] = field(default_factory=dict)
+    previous: str | None  # The address of the page before; None on the first and the second page.
+    facts: dict[str, Totals] = field(default_factory=dict)
 
     @property
     def unread(self) -> int:
@@ -69,11 +50,11 @@ async def namespace_page(reader: CatalogReader, id: NamespaceId, tokens: Mapping
     parts: list[Any] = [outcome(_list(reader, kind, id, tokens.get(kind, ()))) for kind in kinds]
     if id and not tokens:
         parts.append(outcome(_properties(reader, id)))
-    found = await run_all(parts)
+    results = await run_all(parts)
     values = {
         "id": id,
-        "lists": dict(zip(kinds, found, strict=False)),
-        "properties": found[len(kinds)] if len(found) > len(kinds) else None,
+        "lists": dict(zip(kinds, results, strict=False)),
+        "properties": results[len(kinds)] if len(results) > len(kinds) else None,
         "seconds": _FACT_SECONDS,
     }
     return Page(id[-1] if id else "All namespaces", "namespace.html", values, below=id)
@@ -83,26 +64,26 @@ async def _list(reader: CatalogReader, kind: str, id: NamespaceId, tokens: Seque
     """Returns one page of a list; `tokens` are those of the pages up to this one, for links backwards."""
     token = tokens[-1] if tokens else None
     response = await reader.read(f"list_{kind}", id=list(id), limit=_PAGE, page_token=token or None)
-    tokens = [*tokens[-20:]]
+    tokens = [*tokens[-_MAX_BACK:]]
     following = link("namespace", id, **{kind: [*tokens, response.page_token]}) if response.page_token else None
-    previous = link("namespace", id, **{kind: tokens[:-1]}) if tokens else None
-    found = NameList(getattr(response, kind), token, following, previous)
+    previous = link("namespace", id, **{kind: tokens[:-1]}) if len(tokens) > 1 else None
+    page = NameList(getattr(response, kind), token, following, previous)
     if kind == "tables":
-        await _read_facts(reader, id, found)
-    return found
+        await _read_facts(reader, id, page)
+    return page
 
 
-async def _read_facts(reader: CatalogReader, id: NamespaceId, found: NameList) -> None:
+async def _read_facts(reader: CatalogReader, id: NamespaceId, page: NameList) -> None:
     """Reads the facts of tables until the time is over."""
 
     async def read(name: str) -> None:
-        facts = await outcome(reader.read_dataset(id.table(name), TableFacts.read))
-        if not isinstance(facts, Failure):
-            found.facts[name] = facts
+        facts = await outcome(reader.read_dataset(id.table(name), Totals.read))
+        if not isinstance(facts, FailedPart):
+            page.facts[name] = facts
 
     try:
         async with asyncio.timeout(_FACT_SECONDS):
-            await each(read, found.names, max_in_flight=_MAX_IN_FLIGHT)
+            await each(read, page.names, max_in_flight=_MAX_IN_FLIGHT)
     except TimeoutError:
         return
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_namespace.errors import LanceNamespaceError, TableNotFoundError, UnsupportedOperationError
 
-from lance_ns_async.gateway.explorer.layout import Failure
+from lance_ns_async.gateway.explorer.layout import FailedPart
 from lance_ns_async.gateway.responses import RequestError, log_unexpected
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.spec.routes import BY_OPERATION
@@ -51,7 +51,7 @@ class CatalogReader:
             return await self._namespace.read_dataset(id, work, snapshot, filter)
 
 
-async def outcome(work: Awaitable[T]) -> T | Failure:
+async def outcome(work: Awaitable[T]) -> T | FailedPart:
     """Returns the result of `work`, or its error as a part of a page; raises only what ends tasks or the process."""
     try:
         return await work
@@ -68,15 +68,15 @@ async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def failure(error: BaseException) -> Failure:
+def failure(error: BaseException) -> FailedPart:
     """Returns an error as a part of a page; unexpected errors go to the log, and the page contains only their id."""
     match error:
         case UnsupportedOperationError() | TableNotFoundError():
-            return Failure(str(error), error, is_quiet=True)
+            return FailedPart(str(error), error, is_quiet=True)
         case LanceNamespaceError() | RequestError():
-            return Failure(str(error), error)
+            return FailedPart(str(error), error)
         case TimeoutError():
-            return Failure(
+            return FailedPart(
                 f"Service unavailable: no response within {READ_SECONDS} s; reload the page to try again", error
             )
-    return Failure(f"Internal error: the gateway's log has the details under {log_unexpected(error, log)}", error)
+    return FailedPart(f"Internal error: the gateway's log has the details under {log_unexpected(error, log)}", error)

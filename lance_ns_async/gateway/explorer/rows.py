@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace import QueryTableRequest
 from lance_namespace.errors import InvalidInputError
+from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
+from lance_namespace_urllib3_client.models.query_table_request_vector import QueryTableRequestVector
 from markupsafe import Markup
 
 from lance_ns_async.errors import shortened
@@ -20,6 +22,7 @@ from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.model import TableId
 from lance_ns_async.operations import searching
 from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.storage.scanning import BATCH_BYTES, BUFFER_BYTES
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -66,16 +69,16 @@ class View:
 
         return cls(
             id,
-            number(fields, "version"),
-            fields.get("branch") or None,
-            fields.get("find", "").strip(),
-            number(fields, "like"),
-            fields.get("vector", ""),
-            fields.get("filter", "").strip(),
-            fields.get("sort", ""),
-            "down" in fields,
-            tuple(value for key, value in pairs if key == "columns"),
-            number(fields, "skip") or 0,
+            version=number(fields, "version"),
+            branch=fields.get("branch") or None,
+            find=fields.get("find", "").strip(),
+            like=number(fields, "like"),
+            vector=fields.get("vector", ""),
+            filter=fields.get("filter", "").strip(),
+            sort=fields.get("sort", ""),
+            down="down" in fields,
+            columns=tuple(value for key, value in pairs if key == "columns"),
+            skip=number(fields, "skip") or 0,
         )
 
     @property
@@ -138,13 +141,13 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
         names = [it for it in view.columns if it in schema.names] or schema.names[:_FIRST_COLUMNS]
         if view.sort and view.sort not in names:
             names.append(view.sort)
-        query = request.model_copy(update={"columns": _Columns(names)})
+        query = request.model_copy(update={"columns": QueryTableRequestColumns(column_names=names)})
         if view.like is not None:
             query.vector = _vector_of(dataset, view)
         searching.check(query)
-        found = searching.find_rows(dataset, query, None if view.is_search else _order(view))
-        ids = found["_rowid"].to_pylist()[:PAGE_ROWS]
-        shown = found.drop_columns("_rowid").slice(0, PAGE_ROWS)
+        rows = searching.find_rows(dataset, query, None if view.is_search else _order(view))
+        ids = rows["_rowid"].to_pylist()[:PAGE_ROWS]
+        shown = rows.drop_columns("_rowid").slice(0, PAGE_ROWS)
         return Rows(
             cells(shown),
             ids,
@@ -153,16 +156,10 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
             frozenset() if view.is_search else frozenset(it.name for it in schema if _has_order(it.type)),
             dataset.count_rows(),
             dataset.version,
-            found.num_rows > PAGE_ROWS,
+            rows.num_rows > PAGE_ROWS,
         )
 
     return await reader.read_dataset(view.id, read, view.snapshot, view.filter or None)
-
-
-def _Columns(names: Sequence[str]) -> Any:
-    from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
-
-    return QueryTableRequestColumns(column_names=list(names))
 
 
 def _query(find: str) -> Mapping[str, Any]:
@@ -179,8 +176,6 @@ def _query(find: str) -> Mapping[str, Any]:
 
 def _vector_of(dataset: LanceDataset, view: View) -> Any:
     """Returns the vector of a row, for a search for rows like it."""
-    from lance_namespace_urllib3_client.models.query_table_request_vector import QueryTableRequestVector
-
     value = _take(dataset, view, view.like or 0, [view.vector])[view.vector][0].as_py()
     if not isinstance(value, list) or not all(isinstance(it, int | float) for it in value):
         raise InvalidInputError(f"row {view.like}: has no vector in column {view.vector!r}")
@@ -191,12 +186,12 @@ def _take(dataset: LanceDataset, view: View, row: int, columns: Sequence[str] | 
     known: list[str] = dataset.schema.names
     if unknown := [it for it in columns or () if it not in known]:
         raise InvalidInputError(f"column {unknown[0]!r}: not in table {view.id}")
-    found = dataset.scanner(
+    rows = dataset.scanner(
         columns=None if columns is None else [*columns], filter=f"_rowid = {row}", limit=1
     ).to_table()
-    if not found.num_rows:
+    if not rows.num_rows:
         raise InvalidInputError(f"row {row}: not in version {dataset.version} of table {view.id}")
-    return found
+    return rows
 
 
 def _order(view: View) -> Any:
@@ -213,10 +208,10 @@ async def row_page(reader: CatalogReader, view: View, row: int) -> Page:
     """Returns the page of one row, with its values in full up to a limit."""
 
     def read(dataset: LanceDataset) -> Sequence[tuple[str, Markup, bool]]:
-        found = _take(dataset, view, row, None)
+        rows = _take(dataset, view, row, None)
         return [
-            (it.name, _value(dataset, found[it.name][0], it.name, row), bool(searching.dimension(it.type)))
-            for it in found.schema
+            (it.name, _value(dataset, rows[it.name][0], it.name, row), bool(searching.dimension(it.type)))
+            for it in rows.schema
         ]
 
     values = await reader.read_dataset(view.id, read, view.snapshot)
@@ -260,9 +255,16 @@ async def column_page(reader: CatalogReader, view: View, column: str) -> Page:
             raise InvalidInputError(f"column {column!r}: not in table {view.id}")
         batches: list[pa.RecordBatch] = []
         rows = size = 0
-        for batch in dataset.scanner(
-            columns=[column], limit=_PROFILE_ROWS, batch_size=1024, batch_readahead=2
-        ).to_batches():
+        scanner = dataset.scanner(
+            columns=[column],
+            limit=_PROFILE_ROWS,
+            # Independent of the width of the values.
+            batch_size_bytes=BATCH_BYTES,
+            io_buffer_size=BUFFER_BYTES,
+            batch_readahead=2,
+            fragment_readahead=2,
+        )
+        for batch in scanner.to_batches():
             batches.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if size > _PROFILE_BYTES:

@@ -10,7 +10,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError, Tab
 
 from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.explorer.cells import Cells, cells, type_text
-from lance_ns_async.gateway.explorer.layout import Failure, Page, shown_properties
+from lance_ns_async.gateway.explorer.layout import FailedPart, Page, shown_properties
 from lance_ns_async.gateway.explorer.reading import CatalogReader, outcome, run_all
 from lance_ns_async.gateway.explorer.rows import MAX_FIND, PAGE_ROWS, View, read_rows
 from lance_ns_async.gateway.explorer.snippets import select_link, snippets
@@ -67,12 +67,14 @@ async def table_page(reader: CatalogReader, view: View, address: str) -> Page:
         "indices": reader.read("list_table_indices", id=list(view.id), limit=_MAX_ENTRIES),
         "stats": reader.read("get_table_stats", id=list(view.id)),
     }
-    found = dict(zip(parts, await run_all(map(outcome, parts.values())), strict=True))
-    description = found["description"]
-    if isinstance(description, Failure) and isinstance(description.error, TableNotFoundError | PermissionDeniedError):
+    results = dict(zip(parts, await run_all(map(outcome, parts.values())), strict=True))
+    description = results["description"]
+    if isinstance(description, FailedPart) and isinstance(
+        description.error, TableNotFoundError | PermissionDeniedError
+    ):
         raise description.error
     values = {
-        **found,
+        **results,
         "view": view,
         "snippets": snippets(view.id, address),
         "select_link": select_link(view.id),
@@ -109,20 +111,20 @@ async def _schema(reader: CatalogReader, view: View) -> Schema:
 async def _versions(reader: CatalogReader, view: View) -> Sequence[VersionFacts]:
     """Returns the newest versions. Cost: one listing, one open, and two requests a version for their operations."""
     request = {"id": list(view.id), "branch": view.branch, "limit": _VERSIONS + 1, "descending": True}
-    found = (await reader.read("list_table_versions", **request)).versions
-    numbers = [it.version for it in found[:_VERSIONS]]
-    names = [(it.metadata or {}).get("operation") for it in found[:_VERSIONS]]
+    versions = (await reader.read("list_table_versions", **request)).versions
+    numbers = [it.version for it in versions[:_VERSIONS]]
+    names = [(it.metadata or {}).get("operation") for it in versions[:_VERSIONS]]
     if numbers and None in names:
         read = await outcome(
             reader.read_dataset(view.id, lambda it: operation_names(it, numbers), view.snapshot_of_branch)
         )
-        names = names if isinstance(read, Failure) else list(read)
-    rows = [int(it) if (it := (one.metadata or {}).get("total_rows", "")).isdecimal() else None for one in found]
+        names = names if isinstance(read, FailedPart) else list(read)
+    rows = [int(it) if (it := (one.metadata or {}).get("total_rows", "")).isdecimal() else None for one in versions]
     return [
         VersionFacts(
             it.version, it.timestamp_millis, count, None if count is None or before is None else count - before, name
         )
-        for it, name, count, before in zip(found, names, rows, [*rows[1:], None], strict=False)
+        for it, name, count, before in zip(versions, names, rows, [*rows[1:], None], strict=False)
     ]
 
 

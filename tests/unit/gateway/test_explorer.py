@@ -83,6 +83,18 @@ async def browsing(namespace: object, *, signed_in: bool = True) -> AsyncIterato
             yield browser
 
 
+@asynccontextmanager
+async def reading(stored: Lake, folder: Path) -> AsyncIterator[Browser]:
+    """Provides the browser of a token that may read the tables `n.*`."""
+    file = folder / "tokens.toml"
+    file.write_text(f'[ann]\nrights = "read"\nonly = ["n.*"]\nsha256 = ["{access.hash_of("ann")}"]\n')
+    async with serving(stored.ns, tokens=file, ui=True) as gateway:
+        browser = Browser(gateway)
+        async with browser.client:
+            assert (await browser.sign_in("ann")).status_code == 303
+            yield browser
+
+
 class Hostile:
     """A namespace object whose names are hostile, and some of whose operations are missing or fail."""
 

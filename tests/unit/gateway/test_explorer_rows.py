@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 
-from lance_ns_async.gateway import access, serving
 from lance_ns_async.gateway.explorer.rows import profile
 from tests.support.lake import lake, stream
-from tests.unit.gateway.test_explorer import Browser, address, links
+from tests.unit.gateway.test_explorer import Browser, address, links, reading
 
 
 def sound() -> bytes:
@@ -44,8 +43,6 @@ WIDE = pa.table({f"column-{i}": [i] for i in range(300)})
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     """The browser of a token that may read `n.*`: `n.t` has three versions and a branch."""
-    file = tmp_path / "tokens.toml"
-    file.write_text(f'[ann]\nrights = "read"\nonly = ["n.*"]\nsha256 = ["{access.hash_of("ann")}"]\n')
     async with lake(tmp_path) as stored:
         await stored.ns.create_namespace(["hidden"])
         for id, rows in ((["n", "t"], VALUES), (["n", "wide"], WIDE), (["hidden", "t"], VALUES)):
@@ -58,11 +55,8 @@ async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
         await stored.ns.alter_table_add_columns(added)
         await stored.ns.insert_into_table(spec.InsertIntoTableRequest(id=id), stream(pa.table({"id": [99]})))
         await stored.ns.declare_table(spec.DeclareTableRequest(id=["n", "declared"]))
-        async with serving(stored.ns, tokens=file, ui=True) as gateway:
-            browser = Browser(gateway)
-            async with browser.client:
-                assert (await browser.sign_in("ann")).status_code == 303
-                yield browser
+        async with reading(stored, tmp_path) as browser:
+            yield browser
 
 
 async def look(browser: Browser, page: str = "table", id: tuple[str, ...] = ("n", "t"), **fields: Any) -> str:

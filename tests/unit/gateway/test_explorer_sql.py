@@ -11,9 +11,9 @@ import lance_namespace as spec
 import pyarrow as pa
 import pytest
 
-from lance_ns_async.gateway import access, serving
+from lance_ns_async.gateway import serving
 from tests.support.lake import ROWS, lake
-from tests.unit.gateway.test_explorer import Browser, address, links
+from tests.unit.gateway.test_explorer import Browser, address, links, reading
 
 WIDE = pa.table({"long": ["x" * 5_000], "bytes": [b"y" * 70], "list": [list(range(3_000))], "day": [20]})
 
@@ -21,18 +21,13 @@ WIDE = pa.table({"long": ["x" * 5_000], "bytes": [b"y" * 70], "list": [list(rang
 @pytest.fixture
 async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
     """The browser of a token that may read the tables `n.*`; there is also a namespace `hidden`."""
-    file = tmp_path / "tokens.toml"
-    file.write_text(f'[ann]\nrights = "read"\nonly = ["n.*"]\nsha256 = ["{access.hash_of("ann")}"]\n')
     async with lake(tmp_path) as stored:
         await stored.ns.create_namespace(["hidden"])
         for id in (["n", "t"], ["n", "a b"], ["hidden", "t"]):
             await stored.create(id)
         await stored.create(["n", "wide"], WIDE)
-        async with serving(stored.ns, tokens=file, ui=True) as gateway:
-            browser = Browser(gateway)
-            async with browser.client:
-                assert (await browser.sign_in("ann")).status_code == 303
-                yield browser
+        async with reading(stored, tmp_path) as browser:
+            yield browser
 
 
 async def run(browser: Browser, text: str) -> str:
