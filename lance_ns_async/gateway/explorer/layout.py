@@ -20,8 +20,8 @@ try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup, escape
 except ModuleNotFoundError as _error:
-    message = f"{__name__} needs: pip install 'lance-ns-async[ui]'"
-    raise ModuleNotFoundError(message, name=_error.name) from _error
+    needs = "the web pages of a gateway need: pip install 'lance-ns-async[ui]'"
+    raise ModuleNotFoundError(needs, name=_error.name) from _error
 
 _MAX_PROPERTY = 1_000
 _DASH = "\N{EN DASH}"
