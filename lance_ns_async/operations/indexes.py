@@ -15,6 +15,7 @@ from lance_namespace_urllib3_client.models.index_content import IndexContent
 from lance_ns_async.operations.requests import operation, page_of, passed_on
 from lance_ns_async.operations.searching import DISTANCES, arguments, dimension
 from lance_ns_async.session import Session
+from lance_ns_async.spec.responses import ListTableIndicesResponse
 from lance_ns_async.storage.datasets import Snapshot
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ async def list_table_indices(session: Session, request: spec.ListTableIndicesReq
     snapshot = Snapshot(request.version, branch=request.branch)
     table_indexes = await session.read(request.id, lambda it, _: list_indexes(it), snapshot)
     page, token = await page_of(table_indexes, request.limit, request.page_token)
-    return spec.ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
+    return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 
 
 @passed_on

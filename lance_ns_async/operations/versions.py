@@ -16,6 +16,7 @@ from lance_ns_async.model import TableId
 from lance_ns_async.operations import refs, requests
 from lance_ns_async.operations.requests import operation, passed_on
 from lance_ns_async.session import Session
+from lance_ns_async.spec.responses import ListTableVersionsResponse
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 
 
@@ -99,7 +100,7 @@ async def list_table_versions(
                 versions = [it for it in versions if (it.number < after if request.descending else it.number > after)]
             more = request.limit is not None and len(versions) > request.limit
             versions = versions[: request.limit]
-    return spec.ListTableVersionsResponse(
+    return ListTableVersionsResponse(
         versions=[requests.table_version(version) for version in versions],
         page_token=encode_token([versions[-1].number]) if more else None,
     )

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as spec
 from pydantic import BaseModel
 
+from lance_ns_async.errors import shortened
+from lance_ns_async.rendering import counted
+from lance_ns_async.tabular import EXCERPT, MAX_CELL, html_table
+
 if TYPE_CHECKING:
     _Model = BaseModel
 else:
@@ -29,6 +33,8 @@ class _Short(_Model):
                 yield name, dict.fromkeys(value, _MASK)
             elif isinstance(value, bytes):
                 yield name, _Bytes(len(value))
+            elif isinstance(value, list) and len(value) > 1 and isinstance(value[0], BaseModel):
+                yield name, _Items(value)
             elif value is not None:
                 yield name, value
 
@@ -48,6 +54,21 @@ class _Bytes(int):
         return f"<{self:,} bytes>"
 
 
+class _Items(list[BaseModel]):
+    """A list of models, of which only the first is shown."""
+
+    def __repr__(self) -> str:
+        return f"[{self[0]!r}, ... {len(self) - 1:,} more]"
+
+
+def _html(line: str, items: list[Any]) -> str:
+    """Returns models as a table for notebooks, with a column for each field that any of the shown ones has."""
+    dumped = [item.model_dump(exclude_none=True) for item in items[:EXCERPT]]
+    head = list(dict.fromkeys(name for item in dumped for name in item))
+    rows = [[shortened(str(item.get(name, "")), MAX_CELL) for name in head] for item in dumped]
+    return html_table(line, head, rows, len(items) - EXCERPT)
+
+
 class CreateTableResponse(_Short, spec.CreateTableResponse):
     """The response to a create, with or without rows."""
 
@@ -62,6 +83,20 @@ class DescribeTableResponse(_Short, spec.DescribeTableResponse):
 
 class ListNamespacesResponse(_Short, spec.ListNamespacesResponse):
     """The names of namespaces."""
+
+
+class ListTableIndicesResponse(_Short, spec.ListTableIndicesResponse):
+    """The indexes of a table."""
+
+    def _repr_html_(self) -> str:
+        return _html(counted(len(self.indexes), "indexes"), self.indexes)
+
+
+class ListTableVersionsResponse(_Short, spec.ListTableVersionsResponse):
+    """The versions of a table."""
+
+    def _repr_html_(self) -> str:
+        return _html(counted(len(self.versions), "versions"), self.versions)
 
 
 class ListTablesResponse(_Short, spec.ListTablesResponse):
