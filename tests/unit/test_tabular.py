@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from lance_namespace import ListTableVersionsResponse
+from lance_namespace.errors import TableSchemaValidationError
 
 from lance_ns_async import DirNamespace
 
@@ -49,6 +50,20 @@ def test_a_notebook_shows_counts_problems_and_an_excerpt(ns: DirNamespace) -> No
     assert "<td>a_idx</td>" in ns.list_table_indices("sales.t00")._repr_html_()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ({"amuont": [1]}, r"column 'amuont' is only in the rows; did you mean amount\?"),
+        ({"amount": [1], "zz": [1]}, "column 'zz' is only in the rows; remove it"),
+        ({"amount": ["x"]}, "column 'amount' is string in the rows, but int64 in the table"),
+    ],
+)
+def test_an_append_names_the_columns_that_differ(ns: DirNamespace, rows: dict[str, list[object]], reason: str) -> None:
+    ns.write("sales.t01", pa.table({"amount": [1]}), mode="overwrite")
+    with pytest.raises(TableSchemaValidationError, match=reason):
+        ns.write("sales.t01", pa.table(rows), mode="append")
+
+
 def test_a_result_becomes_arrow_and_pandas(ns: DirNamespace) -> None:
     table = ns.describe_tables(["sales.t00", "sales.gone"]).to_arrow()
     assert table["outcome"].to_pylist() == ["missing", "ok"]
@@ -56,9 +71,7 @@ def test_a_result_becomes_arrow_and_pandas(ns: DirNamespace) -> None:
     assert table["location"][1].as_py() == ns.describe_table("sales.t00").location
     version = ns.open("sales.t00").version
     opened = ns.open_many(["sales.t00"]).to_arrow()
-    assert opened["location"].to_pylist() == [ns.open("sales.t00").uri] and opened["version"].to_pylist() == [
-        ns.open("sales.t00").version
-    ]
+    assert opened["location"].to_pylist() == [ns.open("sales.t00").uri] and opened["version"].to_pylist() == [version]
     assert ns.list_many(["sales"]).to_arrow()["id"].to_pylist() == [f"sales${name}" for _, name in NAMES]
     pandas = pytest.importorskip("pandas")
     assert isinstance(ns.list_many(["sales"]).to_pandas(), pandas.DataFrame)
