@@ -16,6 +16,7 @@ from lance_ns_async.rendering import DENIED, FAILED, MISSING, printable
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pydantic import BaseModel
 
 Subject: TypeAlias = TableId | NamespaceId | str
 """The item of a row: a table, a namespace, or a location without a name in the catalog."""
@@ -211,6 +212,14 @@ def html_rows(line: str, rows: pa.Table) -> str:
     """
     columns = [[_value(it) for it in column] for column in rows.slice(0, EXCERPT).itercolumns()]
     return html_table(line, rows.column_names, zip(*columns, strict=True), rows.num_rows - EXCERPT)
+
+
+def html_models(line: str, items: Sequence[BaseModel]) -> str:
+    """Returns models as a table for notebooks, with a column for each field that any of the shown ones has."""
+    dumped = [item.model_dump(exclude_none=True) for item in items[:EXCERPT]]
+    head = list(dict.fromkeys(name for item in dumped for name in item))
+    rows = [[shortened(str(item.get(name, "")), MAX_CELL) for name in head] for item in dumped]
+    return html_table(line, head, rows, len(items) - EXCERPT)
 
 
 def _value(value: pa.Scalar) -> str:

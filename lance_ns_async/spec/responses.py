@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as spec
 from pydantic import BaseModel
 
-from lance_ns_async.errors import shortened
-from lance_ns_async.rendering import counted
-from lance_ns_async.tabular import EXCERPT, MAX_CELL, html_table
-
 if TYPE_CHECKING:
     _Model = BaseModel
 else:
@@ -20,7 +16,7 @@ else:
 _MASK = "***"
 
 
-class _Short(_Model):
+class Short(_Model):
     """Leaves out fields without a value, the bytes of rows, and the values of storage options, which may be secrets.
 
     This applies to `repr`, `str`, notebooks and pytest. All values are in the fields, and in `model_dump`, `to_dict`,
@@ -61,47 +57,25 @@ class _Items(list[BaseModel]):
         return f"[{self[0]!r}, ... {len(self) - 1:,} more]"
 
 
-def _html(line: str, items: list[Any]) -> str:
-    """Returns models as a table for notebooks, with a column for each field that any of the shown ones has."""
-    dumped = [item.model_dump(exclude_none=True) for item in items[:EXCERPT]]
-    head = list(dict.fromkeys(name for item in dumped for name in item))
-    rows = [[shortened(str(item.get(name, "")), MAX_CELL) for name in head] for item in dumped]
-    return html_table(line, head, rows, len(items) - EXCERPT)
-
-
-class CreateTableResponse(_Short, spec.CreateTableResponse):
+class CreateTableResponse(Short, spec.CreateTableResponse):
     """The response to a create, with or without rows."""
 
 
-class DeclareTableResponse(_Short, spec.DeclareTableResponse):
+class DeclareTableResponse(Short, spec.DeclareTableResponse):
     """The response to a declare."""
 
 
-class DescribeTableResponse(_Short, spec.DescribeTableResponse):
+class DescribeTableResponse(Short, spec.DescribeTableResponse):
     """The response to a describe."""
 
 
-class ListNamespacesResponse(_Short, spec.ListNamespacesResponse):
+class ListNamespacesResponse(Short, spec.ListNamespacesResponse):
     """The names of namespaces."""
 
 
-class ListTableIndicesResponse(_Short, spec.ListTableIndicesResponse):
-    """The indexes of a table."""
-
-    def _repr_html_(self) -> str:
-        return _html(counted(len(self.indexes), "indexes"), self.indexes)
-
-
-class ListTableVersionsResponse(_Short, spec.ListTableVersionsResponse):
-    """The versions of a table."""
-
-    def _repr_html_(self) -> str:
-        return _html(counted(len(self.versions), "versions"), self.versions)
-
-
-class ListTablesResponse(_Short, spec.ListTablesResponse):
+class ListTablesResponse(Short, spec.ListTablesResponse):
     """The names of tables."""
 
 
-class QueryTableResponse(_Short, spec.QueryTableResponse):
+class QueryTableResponse(Short, spec.QueryTableResponse):
     """The rows of a query."""
