@@ -17,7 +17,7 @@ from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
-from lance_ns_async.errors import short_tracebacks
+from lance_ns_async.errors import no_attribute, short_tracebacks
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
@@ -124,6 +124,11 @@ class AsyncNamespace:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.session.id})"
+
+    if not TYPE_CHECKING:  # Type checkers report unknown attributes themselves.
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name, "from lance_ns_async import fleet")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -372,6 +372,23 @@ def suggest(
     return f"did you mean {near!r}?" if quoted else f"did you mean {near}?"
 
 
+_FLEET = {"copy_to": "copy", **{name: name for name in ("audit", "copy", "discover", "find", "maintain")}}
+
+
+def no_attribute(owner: object, name: str, package: str) -> AttributeError:
+    """Returns the error for an attribute that a namespace lacks; for an operation on whole lakes, it says where it is.
+
+    Args:
+        owner: The namespace.
+        name: The attribute.
+        package: How the functions for this kind of namespace are imported.
+    """
+    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if (function := _FLEET.get(name)) is not None:
+        message += f"; use `{package}; fleet.{function}(ns, ...)`"
+    return AttributeError(message, name=name, obj=owner)
+
+
 _log = logging.getLogger("lance_ns_async")
 
 

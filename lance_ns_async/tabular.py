@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lance_ns_async.errors import shortened
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import DENIED, FAILED, MISSING, printable
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pydantic import BaseModel
 
 Subject: TypeAlias = TableId | NamespaceId | str
 """The item of a row: a table, a namespace, or a location without a name in the catalog."""
@@ -33,23 +35,28 @@ _FACTS = ("rows", "size", "versions", "last_write")  # Fields that a representat
 
 _KINDS: Mapping[str, type[TableId | NamespaceId]] = {"table": TableId, "namespace": NamespaceId}
 
-_HEAD = ("what", "details", "location", "attempts")
+_HEAD = ("id", "details", "location", "attempts")
 """The columns of tables in notebooks, of which those without any text are left out."""
+
+MAX_CELL = 200
+"""Maximum number of characters of a value in a notebook."""
 
 _STYLE = """<style>
 .lance-ns{font:13px/1.5 system-ui,sans-serif}
 .lance-ns p{margin:0 0 .5em}
 .lance-ns div{overflow:auto;max-height:32em}
 .lance-ns table{border-collapse:collapse;font:inherit;margin:0}
-.lance-ns th,.lance-ns td{border:0;border-bottom:1px solid rgba(128,128,128,.25);padding:.3em .8em;text-align:left;
-vertical-align:top;background:none;max-width:48em;overflow-wrap:anywhere}
+.lance-ns th,.lance-ns td{border:0;border-bottom:1px solid rgba(128,128,128,.25);padding:.3em .8em;
+text-align:left!important;vertical-align:top;background:none;max-width:48em;overflow-wrap:anywhere}
 .lance-ns th{font-weight:500;opacity:.65}
 .lance-ns td+td:not([colspan]):nth-child(2){white-space:nowrap;max-width:24em;overflow:hidden;text-overflow:ellipsis}
 .lance-ns span{border-radius:1em;padding:.1em .7em;margin-right:.4em;white-space:nowrap;
 background:rgba(40,160,110,.16)}
 .lance-ns span.bad{background:rgba(225,70,60,.18)}
 </style>"""
-"""The style of tables in notebooks. All colours are transparent, so that it fits light and dark ones."""
+"""The style of tables in notebooks. All colours are transparent, so that it fits light and dark ones.
+
+The alignment is important, because the selectors of Jupyter's own rule for it are more specific."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +166,12 @@ class Tabular(ABC):
         cells = {outcome: [_cells(row) for row in rows[:EXCERPT]] for outcome, rows in groups.items()}
         columns = [at for at in range(len(_HEAD)) if any(texts[at] for rows in cells.values() for texts in rows)]
         counts: list[str] = []
-        lines = [f"<tr><th></th>{''.join(f'<th>{_HEAD[at]}</th>' for at in columns)}</tr>"]
+        lines = [f"<tr>{_cell('', 'th')}{''.join(_cell(_HEAD[at], 'th') for at in columns)}</tr>"]
         for outcome, rows in groups.items():
             style = " class='bad'" if outcome in self.problem_outcomes else ""
             counts.append(f"<span{style}>{len(rows):,} {escape(outcome)}</span>")
             for texts in cells[outcome]:
-                data = "".join(f"<td>{escape(printable(texts[at]))}</td>" for at in columns)
+                data = "".join(_cell(texts[at]) for at in columns)
                 lines.append(f"<tr><td><span{style}>{escape(outcome)}</span></td>{data}</tr>")
             lines += (f"<tr><td></td><td colspan='{len(columns)}'>{more}</td></tr>" for more in _more(rows))
         return (
@@ -189,11 +196,44 @@ def html_table(line: str, head: Sequence[str], rows: Iterable[Sequence[str]], mo
         rows: The texts of the first rows.
         more: The number of further rows.
     """
-    names = "".join(f"<th>{escape(printable(name))}</th>" for name in head)
-    lines = [f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows]
+    names = "".join(_cell(name, "th") for name in head)
+    lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
     rest = f"<p>... and {more:,} more</p>" if more > 0 else ""
     table = f"<table><tr>{names}</tr>{''.join(lines)}</table>"
     return f"<div class='lance-ns'>{_STYLE}<p>{escape(line)}</p><div>{table}</div>{rest}</div>"
+
+
+def html_rows(line: str, rows: pa.Table) -> str:
+    """Returns the first rows of an Arrow table as a table for notebooks.
+
+    Args:
+        line: A summary.
+        rows: The rows.
+    """
+    columns = [[_value(it) for it in column] for column in rows.slice(0, EXCERPT).itercolumns()]
+    return html_table(line, rows.column_names, zip(*columns, strict=True), rows.num_rows - EXCERPT)
+
+
+def html_models(line: str, items: Sequence[BaseModel]) -> str:
+    """Returns models as a table for notebooks, with a column for each field that any of the shown ones has."""
+    dumped = [item.model_dump(exclude_none=True) for item in items[:EXCERPT]]
+    head = list(dict.fromkeys(name for item in dumped for name in item))
+    rows = [[shortened(str(item.get(name, "")), MAX_CELL) for name in head] for item in dumped]
+    return html_table(line, head, rows, len(items) - EXCERPT)
+
+
+def _value(value: pa.Scalar) -> str:
+    """Returns a short text of a value."""
+    import pyarrow as pa
+
+    if not value.is_valid or pa.types.is_string(value.type) or pa.types.is_struct(value.type):
+        return shortened("" if not value.is_valid else str(value), MAX_CELL)
+    # Unlike `as_py`, this needs no pandas for nanoseconds, and leaves out the middle of vectors.
+    return shortened(pa.array([value], value.type).to_string(indent=0, skip_new_lines=True)[1:-1], MAX_CELL)
+
+
+def _cell(text: str, tag: str = "td") -> str:
+    return f"<{tag}>{escape(printable(text))}</{tag}>"
 
 
 def _cells(row: Row) -> Sequence[str]:

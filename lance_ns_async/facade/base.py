@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
@@ -19,7 +19,7 @@ from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
 from lance_ns_async.engine.describe import ListingPositions
-from lance_ns_async.errors import without_inner_calls
+from lance_ns_async.errors import no_attribute, without_inner_calls
 from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
 from lance_ns_async.many.scanning import RowReader, RowStream
@@ -135,6 +135,11 @@ class Facade:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._id})"
+
+    if not TYPE_CHECKING:  # Type checkers report unknown attributes themselves.
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name, "from lance_ns_async.fleet import sync as fleet")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (type(self), self._impl, self._properties, self._policy)

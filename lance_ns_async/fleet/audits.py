@@ -12,7 +12,7 @@ from lance_ns_async.errors import suggest
 from lance_ns_async.fleet import audit_checks
 from lance_ns_async.fleet.audit_checks import KINDS, Finding, StorageState
 from lance_ns_async.fleet.reading import describe, list_names, read_and_examine
-from lance_ns_async.fleet.run import Report, Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.unclaimed import find_unclaimed
 from lance_ns_async.lifecycle import replacing
 from lance_ns_async.many.patterns import Selection, What
@@ -26,6 +26,7 @@ from lance_ns_async.tabular import Row
 FIXED = "fixed"
 
 
+@for_async
 async def audit(
     namespace: AsyncNamespace,
     what: What,

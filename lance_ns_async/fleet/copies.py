@@ -32,7 +32,7 @@ from lance_ns_async.fleet.copy_reading import read_extra_tables, read_pairs, rea
 from lance_ns_async.fleet.copy_run import Change, CopyRun
 from lance_ns_async.fleet.journal import Journal, function_name, open_journal
 from lance_ns_async.fleet.reading import Reading, read_tables
-from lance_ns_async.fleet.run import Report, Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback
@@ -41,6 +41,7 @@ from lance_ns_async.session import Session
 from lance_ns_async.tabular import ERRORS, Row
 
 
+@for_async
 async def copy(
     source: AsyncNamespace,
     target: AsyncNamespace,

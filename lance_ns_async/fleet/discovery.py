@@ -19,7 +19,7 @@ from lance_ns_async.engine.declare import Outcome
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, open_journal
 from lance_ns_async.fleet.reading import namespaces_of
-from lance_ns_async.fleet.run import Report, Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
 from lance_ns_async.many import bulk, search
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
@@ -52,6 +52,7 @@ _NESTED = re.compile(r"(?P<digits>[0-9a-f]{8})_(?P<id>[^/]+)")
 """The folder of a table in a namespace of a directory catalog, in pylance's form."""
 
 
+@for_async
 async def discover(
     namespace: AsyncNamespace,
     uri: str,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from time import monotonic
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from lance_namespace.errors import InvalidTableStateError, LanceNamespaceError
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError
 
 from lance_ns_async.calls.observers import Call
 from lance_ns_async.client import AsyncNamespace
@@ -19,6 +20,9 @@ from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import attempts_of, counted, duration, error_kind, quantile
 from lance_ns_async.sync import Namespace
 from lance_ns_async.tabular import ERRORS, Row, Subject, Tabular
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Run:
@@ -81,6 +85,21 @@ class Run:
     def note(self, call: Call) -> None:
         """Receives a remote call."""
         self._durations.append(call.seconds)
+
+
+def for_async(operation: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Makes an operation raise for a sync namespace at the call, where a missing `await` does not hide the error."""
+
+    @wraps(operation)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        if any(isinstance(it, Namespace) for it in (*args, *kwargs.values())):
+            name = operation.__name__
+            raise InvalidInputError(
+                f"{name}: for a Namespace, use `from lance_ns_async.fleet import sync as fleet; fleet.{name}(ns, ...)`"
+            )
+        return operation(*args, **kwargs)
+
+    return call
 
 
 @contextmanager

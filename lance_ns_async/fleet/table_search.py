@@ -13,7 +13,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Table
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import suggest
 from lance_ns_async.fleet.reading import read_and_examine
-from lance_ns_async.fleet.run import Report, failure_row, start
+from lance_ns_async.fleet.run import Report, failure_row, for_async, start
 from lance_ns_async.many.patterns import Selection, What
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.progress import ProgressCallback
@@ -221,6 +221,7 @@ MATCH = "match"
 SORT_KEYS = ("id", "rows", "size", "versions", "version", "last_write")
 
 
+@for_async
 async def find(
     namespace: AsyncNamespace,
     what: What,

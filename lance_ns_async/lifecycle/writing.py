@@ -12,7 +12,7 @@ from lance_namespace import MergeInsertIntoTableRequest
 from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.calls.steps import next_step
-from lance_ns_async.errors import PHRASES, error_about
+from lance_ns_async.errors import PHRASES, error_about, suggest
 from lance_ns_async.lifecycle import first_version
 from lance_ns_async.model import Table
 from lance_ns_async.settings import Seconds
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 _RETRIES = 10  # Number of retries of an update after a conflict; pylance's default.
+
+_FEW = 10  # Number of columns that a message names.
 
 _SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
@@ -62,9 +64,27 @@ def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: st
     if mode == "overwrite":
         fields.check_columns(data.schema.names, "columns")
     next_step(mode, table.location)
-    with translate_errors(table):
-        dataset.insert(arrow.stoppable(data), mode=mode)
+    try:
+        with translate_errors(table):
+            dataset.insert(arrow.stoppable(data), mode=mode)
+    except err.TableSchemaValidationError as e:
+        if mode == "append" and (differences := _differences(data.schema, dataset.schema)):
+            raise error_about(type(e), table.id, ", ".join(differences)) from e.__cause__
+        raise
     return dataset
+
+
+def _differences(rows: pa.Schema, table: pa.Schema) -> list[str]:
+    """Returns what keeps rows from being appended to a table."""
+    unused = [name for name in table.names if name not in rows.names]
+    differences: list[str] = []
+    for field in rows:
+        if field.name not in table.names:
+            suggestion = suggest(field.name, unused, most=_FEW) if unused else "remove it, or add it to the table"
+            differences.append(f"column {field.name!r} is only in the rows; {suggestion}")
+        elif not field.type.equals(type := table.field(field.name).type):
+            differences.append(f"column {field.name!r} is {field.type} in the rows, but {type} in the table")
+    return differences
 
 
 def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:

@@ -14,7 +14,7 @@ from lance_ns_async.errors import raise_first
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted
 from lance_ns_async.storage import arrow
-from lance_ns_async.tabular import Row, Tabular
+from lance_ns_async.tabular import Row, Tabular, html_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,10 @@ class RankedRows(Tabular):
             counts[text] = counts.get(text, 0) + 1
         ids = {str(id): id for id in self.searched}
         return [*error_rows(self.errors), *(Row(ids[text], "ok", fields={"rows": n}) for text, n in counts.items())]
+
+    def _repr_html_(self) -> str:
+        problems = Tabular._repr_html_(self) if self.errors else ""
+        return html_rows(self.line(), self.rows) + problems
 
     def to_arrow(self) -> pa.Table:
         """Returns `rows`."""

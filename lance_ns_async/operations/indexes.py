@@ -14,8 +14,11 @@ from lance_namespace_urllib3_client.models.index_content import IndexContent
 
 from lance_ns_async.operations.requests import operation, page_of, passed_on
 from lance_ns_async.operations.searching import DISTANCES, arguments, dimension
+from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
+from lance_ns_async.spec.responses import Short
 from lance_ns_async.storage.datasets import Snapshot
+from lance_ns_async.tabular import html_models
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -82,6 +85,13 @@ _PYLANCE: Mapping[str, str] = {"distance_type": "metric", "max_iterations": "max
 _MAX_SUB_VECTORS = 16  # Maximum default number of sub-vectors, as in Lance's own namespaces.
 
 
+class ListTableIndicesResponse(Short, spec.ListTableIndicesResponse):
+    """The indexes of a table."""
+
+    def _repr_html_(self) -> str:
+        return html_models(counted(len(self.indexes), "indexes"), self.indexes)
+
+
 @passed_on
 @operation
 async def create_table_index(session: Session, request: spec.CreateTableIndexRequest) -> spec.CreateTableIndexResponse:
@@ -106,7 +116,7 @@ async def list_table_indices(session: Session, request: spec.ListTableIndicesReq
     snapshot = Snapshot(request.version, branch=request.branch)
     table_indexes = await session.read(request.id, lambda it, _: list_indexes(it), snapshot)
     page, token = await page_of(table_indexes, request.limit, request.page_token)
-    return spec.ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
+    return ListTableIndicesResponse(indexes=list(page.values()), page_token=token)
 
 
 @passed_on

@@ -15,8 +15,18 @@ from lance_ns_async.lifecycle import commits, manifests
 from lance_ns_async.model import TableId
 from lance_ns_async.operations import refs, requests
 from lance_ns_async.operations.requests import operation, passed_on
+from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
+from lance_ns_async.spec.responses import Short
 from lance_ns_async.storage.datasets import MAIN, Snapshot
+from lance_ns_async.tabular import html_models
+
+
+class ListTableVersionsResponse(Short, spec.ListTableVersionsResponse):
+    """The versions of a table."""
+
+    def _repr_html_(self) -> str:
+        return html_models(counted(len(self.versions), "versions"), self.versions)
 
 
 @passed_on
@@ -99,7 +109,7 @@ async def list_table_versions(
                 versions = [it for it in versions if (it.number < after if request.descending else it.number > after)]
             more = request.limit is not None and len(versions) > request.limit
             versions = versions[: request.limit]
-    return spec.ListTableVersionsResponse(
+    return ListTableVersionsResponse(
         versions=[requests.table_version(version) for version in versions],
         page_token=encode_token([versions[-1].number]) if more else None,
     )

@@ -18,7 +18,7 @@ from lance_ns_async.rendering import DENIED, FAILED, MISSING, counted
 from lance_ns_async.spark.resolve.location import Location
 from lance_ns_async.spark.resolve.report import PrefetchReport, Problem
 from lance_ns_async.spark.session import check_partitions, check_session
-from lance_ns_async.tabular import Subject
+from lance_ns_async.tabular import Subject, html_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -92,7 +92,9 @@ class Locations(Mapping[TableId, Location]):
         return f"Locations of {counted(len(self), 'tables')}: {self.report!r}"
 
     def _repr_html_(self) -> str:
-        return self.report._repr_html_()
+        rows = self.to_arrow().select(["id", "location", "version", "rows"])
+        problems = self.report._repr_html_() if self.report.problems else ""
+        return html_rows(f"Locations of {counted(len(self), 'tables')}: {self.report.line()}", rows) + problems
 
     def select(self, what: What) -> Locations:
         """Returns the locations that `what` selects.

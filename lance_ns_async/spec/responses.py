@@ -16,7 +16,7 @@ else:
 _MASK = "***"
 
 
-class _Short(_Model):
+class Short(_Model):
     """Leaves out fields without a value, the bytes of rows, and the values of storage options, which may be secrets.
 
     This applies to `repr`, `str`, notebooks and pytest. All values are in the fields, and in `model_dump`, `to_dict`,
@@ -29,6 +29,8 @@ class _Short(_Model):
                 yield name, dict.fromkeys(value, _MASK)
             elif isinstance(value, bytes):
                 yield name, _Bytes(len(value))
+            elif isinstance(value, list) and len(value) > 1 and isinstance(value[0], BaseModel):
+                yield name, _Items(value)
             elif value is not None:
                 yield name, value
 
@@ -48,25 +50,32 @@ class _Bytes(int):
         return f"<{self:,} bytes>"
 
 
-class CreateTableResponse(_Short, spec.CreateTableResponse):
+class _Items(list[BaseModel]):
+    """A list of models, of which only the first is shown."""
+
+    def __repr__(self) -> str:
+        return f"[{self[0]!r}, ... {len(self) - 1:,} more]"
+
+
+class CreateTableResponse(Short, spec.CreateTableResponse):
     """The response to a create, with or without rows."""
 
 
-class DeclareTableResponse(_Short, spec.DeclareTableResponse):
+class DeclareTableResponse(Short, spec.DeclareTableResponse):
     """The response to a declare."""
 
 
-class DescribeTableResponse(_Short, spec.DescribeTableResponse):
+class DescribeTableResponse(Short, spec.DescribeTableResponse):
     """The response to a describe."""
 
 
-class ListNamespacesResponse(_Short, spec.ListNamespacesResponse):
+class ListNamespacesResponse(Short, spec.ListNamespacesResponse):
     """The names of namespaces."""
 
 
-class ListTablesResponse(_Short, spec.ListTablesResponse):
+class ListTablesResponse(Short, spec.ListTablesResponse):
     """The names of tables."""
 
 
-class QueryTableResponse(_Short, spec.QueryTableResponse):
+class QueryTableResponse(Short, spec.QueryTableResponse):
     """The rows of a query."""

@@ -23,13 +23,13 @@ from lance_ns_async.many.scanning import Scan, Source
 from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback, show_progress
-from lance_ns_async.rendering import counted, printable
+from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
 from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.statement import Reading, Statement, parse
 from lance_ns_async.sql.tables import Tables
 from lance_ns_async.storage.threads import TIME_TO_END, aside
-from lance_ns_async.tabular import EXCERPT, html_table
+from lance_ns_async.tabular import EXCERPT, html_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,6 @@ _READER = Reader(
 
 _INTERRUPT_INTERVAL = 0.02  # Seconds between interrupts of a statement whose result is not needed any more
 
-_MAX_CELL = 200  # Maximum number of characters of a value in a notebook.
 
 _MAX_REASON = 1_000  # Maximum number of characters of a message of DuckDB
 
@@ -117,14 +116,7 @@ class SqlResult:
 
     def _repr_html_(self) -> str:
         """Returns the numbers, and the first rows as a table, for notebooks."""
-        import duckdb
-
-        rows = self.rows.slice(0, EXCERPT)
-        texts = ", ".join(f"CAST(#{number + 1} AS VARCHAR)" for number in range(rows.num_columns))
-        with duckdb.connect() as connection:
-            cells = connection.from_arrow(rows).project(texts).fetchall()
-        lines = [[shortened(printable(it or ""), _MAX_CELL) for it in line] for line in cells]
-        return html_table(self.line(), rows.column_names, lines, self.rows.num_rows - rows.num_rows)
+        return html_rows(self.line(), self.rows)
 
 
 async def sql(

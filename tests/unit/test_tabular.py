@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from lance_namespace import ListTableVersionsResponse
+from lance_namespace.errors import TableSchemaValidationError
 
 from lance_ns_async import DirNamespace
 
@@ -39,7 +41,27 @@ def test_a_notebook_shows_counts_problems_and_an_excerpt(ns: DirNamespace) -> No
     text = re.sub(r"<style>.*</style>|<[^>]+>", "|", html, flags=re.DOTALL)
     assert "1 missing" in text and "25 ok" in text and "sales$&lt;b&gt;" in text and "... and 5 more" in text
     assert html.index("missing</span></td>") < html.index("ok</span></td>")
-    assert "<th>attempts</th>" not in html
+    assert "<th>id</th>" in html and "<th>attempts</th>" not in html and "text-align:left!important" in html
+    ns.write("sales.t00", pa.table({"a": [2]}), mode="append")
+    versions = ns.list_table_versions("sales.t00")
+    assert "2 versions<" in versions._repr_html_() and "<td>2</td>" in versions._repr_html_()  # type: ignore[attr-defined]
+    assert repr(versions).endswith(", ... 1 more])") and versions == ListTableVersionsResponse(**dict(versions))
+    ns.create_table_scalar_index("sales.t00", column="a", index_type="BTREE")
+    assert "<td>a_idx</td>" in ns.list_table_indices("sales.t00")._repr_html_()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ({"amuont": [1]}, r"column 'amuont' is only in the rows; did you mean amount\?"),
+        ({"amount": [1], "zz": [1]}, "column 'zz' is only in the rows; remove it"),
+        ({"amount": ["x"]}, "column 'amount' is string in the rows, but int64 in the table"),
+    ],
+)
+def test_an_append_names_the_columns_that_differ(ns: DirNamespace, rows: dict[str, list[object]], reason: str) -> None:
+    ns.write("sales.t01", pa.table({"amount": [1]}), mode="overwrite")
+    with pytest.raises(TableSchemaValidationError, match=reason):
+        ns.write("sales.t01", pa.table(rows), mode="append")
 
 
 def test_a_result_becomes_arrow_and_pandas(ns: DirNamespace) -> None:
@@ -47,8 +69,9 @@ def test_a_result_becomes_arrow_and_pandas(ns: DirNamespace) -> None:
     assert table["outcome"].to_pylist() == ["missing", "ok"]
     assert table["names"].to_pylist() == [["sales", "gone"], ["sales", "t00"]]
     assert table["location"][1].as_py() == ns.describe_table("sales.t00").location
+    version = ns.open("sales.t00").version
     opened = ns.open_many(["sales.t00"]).to_arrow()
-    assert opened["location"].to_pylist() == [ns.open("sales.t00").uri] and opened["version"].to_pylist() == [1]
+    assert opened["location"].to_pylist() == [ns.open("sales.t00").uri] and opened["version"].to_pylist() == [version]
     assert ns.list_many(["sales"]).to_arrow()["id"].to_pylist() == [f"sales${name}" for _, name in NAMES]
     pandas = pytest.importorskip("pandas")
     assert isinstance(ns.list_many(["sales"]).to_pandas(), pandas.DataFrame)

@@ -26,7 +26,7 @@ from lance_ns_async.fleet.maintenance.plan import (
     TablePlan,
 )
 from lance_ns_async.fleet.reading import read_tables
-from lance_ns_async.fleet.run import Report, Run, failure_row, start
+from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.lifecycle import commits, concurrent_changes
 from lance_ns_async.many import search
 from lance_ns_async.many.patterns import Selection, What
@@ -52,6 +52,7 @@ TIMEOUT = 3600.0
 """Default maximum duration of one step for one table, in seconds."""
 
 
+@for_async
 async def plan_maintenance(
     namespace: AsyncNamespace,
     what: What,
@@ -99,6 +100,7 @@ async def plan_maintenance(
         )
 
 
+@for_async
 async def maintain(
     namespace: AsyncNamespace,
     what: What,

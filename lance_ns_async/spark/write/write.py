@@ -19,7 +19,7 @@ from lance_namespace.errors import (
 from pyspark.sql.types import StructField, StructType
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.errors import error_about, without_source
+from lance_ns_async.errors import error_about, nearest, without_source
 from lance_ns_async.lifecycle.staging import StagedWrite, Staging
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
@@ -199,7 +199,9 @@ def schema_for_append(id: TableId, frame: pa.Schema, table: pa.Schema) -> pa.Sch
     missing = [name for name in table.names if name not in frame.names]
     extra = [name for name in frame.names if name not in table.names]
     problems = [f"column {name!r} is only in the table" for name in missing]
-    problems += (f"column {name!r} is only in the DataFrame" for name in extra)
+    for name in extra:
+        near = nearest(name, missing)
+        problems.append(f"column {name!r} is only in the DataFrame" + (f" (did you mean {near!r}?)" if near else ""))
     problems += _misfits(frame, [field for field in table if field.name in frame.names])
     if problems:
         advice = "select, rename or cast columns of the DataFrame, and use lit(None) for a missing column"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, PermissionDeniedError, ThrottlingError
 
-from lance_ns_async import AsyncNamespace, NamespaceId, TableId
+from lance_ns_async import AsyncNamespace, Namespace, NamespaceId, TableId, fleet
 from lance_ns_async.errors import Failure, with_failure
 from lance_ns_async.fleet import Report, Row
 from lance_ns_async.fleet.copy_plan import IdMapping, To
@@ -221,3 +221,16 @@ def test_progress_never_exceeds_its_total() -> None:
         run.advance()
         run.advance(2)
     assert steps == [(1, 2), (3, 3)]
+
+
+async def test_a_namespace_says_where_operations_on_whole_lakes_are(tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path)}
+    with Namespace.connect("dir", properties) as sync_ns:
+        async with AsyncNamespace.connect("dir", properties) as ns:
+            assert not hasattr(ns, "find") and not hasattr(sync_ns, "find")
+            with pytest.raises(AttributeError, match=r"from lance_ns_async import fleet; fleet\.copy\(ns"):
+                _ = ns.copy_to  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"fleet import sync as fleet; fleet\.audit\(ns"):
+            _ = sync_ns.audit  # type: ignore[attr-defined]
+        with pytest.raises(InvalidInputError, match=r"find: for a Namespace, use .*fleet import sync"):
+            _ = fleet.find(sync_ns, "**")  # type: ignore[arg-type]

@@ -117,6 +117,7 @@ async def test_failures_affect_no_other_table(ns: AsyncNamespace, reader: AsyncN
     with pytest.raises(err.LanceNamespaceError, match="1 more"):
         found.raise_for_errors()
     assert "RankedRows(1 row, 1 table searched, 2 errors)" in repr(found) and "s$narrow" in found._repr_html_()
+    assert "<th>_distance</th>" in found._repr_html_() and "<td>s$good</td>" in found._repr_html_()
     counts = await reader.count_many(["s.*", "s.none"])
     assert counts.total == 2 and [*counts.errors] == [TableId(["s", "none"])]
     assert repr(counts).startswith("RowCounts(2 rows, 2 tables, 1 error)")

@@ -84,6 +84,7 @@ def test_some_are_selected_in_the_words_of_prefetch(locations: Locations) -> Non
 def test_no_secret_is_printed(locations: Locations) -> None:
     for text in (repr(locations), repr(locations["db.a"]), locations._repr_html_(), str(locations.with_secrets())):
         assert "hush" not in text
+    assert "<td>db$a</td>" in locations._repr_html_() and "it is gone" in locations._repr_html_()
     assert repr(locations).startswith("Locations of 3 tables: resolved 2/6 in 0.2 s (p50 3 ms, p95 9 ms)")
 
 
