@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +159,9 @@ class Conditions:
         )
 
 
+_CONDITION_NAMES = tuple(it.name for it in fields(Conditions))
+
+
 def _within(value: Any, minimum: Any, maximum: Any) -> bool:
     return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
 
@@ -230,8 +233,9 @@ async def find(
     sort: str = "id",
     limit: int | None = None,
     progress: bool | ProgressCallback = False,
+    **conditions: Any,
 ) -> Report:
-    """Finds tables by their content.
+    """Finds tables by their content, such as `find(ns, "prod.**", min_rows=1000, no_index="vec")`.
 
     Args:
         namespace: The catalog.
@@ -240,13 +244,14 @@ async def find(
         sort: One of `SORT_KEYS`, with `-` in front for the largest first.
         limit: Maximum number of tables, after sorting; None returns all.
         progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
+        conditions: Fields of `Conditions`, as keywords; they must hold as well as `where`.
 
     Returns:
         A row "match" for each table, sorted, with its facts as fields; after these a row for each table that could not
             be opened. Tables to which nothing was written do not match.
 
     Raises:
-        InvalidInputError: `sort`, `limit` or an id is invalid; nothing was called.
+        InvalidInputError: `sort`, `limit`, a condition or an id is invalid; nothing was called.
 
     Cost:
         The listings, a bulk describe, one call for each namespace, and one open for each table.
@@ -256,8 +261,18 @@ async def find(
         raise InvalidInputError(f"sort {sort!r}: use one of {', '.join(SORT_KEYS)}, with - in front for descending")
     if limit is not None and limit < 1:
         raise InvalidInputError(f"limit {limit}: must be at least 1, or None for all")
+    for name in conditions.keys() - _CONDITION_NAMES:
+        hint = suggest(name, (*_CONDITION_NAMES, "where", "sort", "limit", "progress"), most=len(_CONDITION_NAMES))
+        raise InvalidInputError(f"find: there is no argument {name!r}; {hint}")
+    by_keywords = Conditions(**conditions)
     session, selection = namespace.session, Selection.read(what)
     now = datetime.now(UTC)
+
+    def is_match(facts: Facts) -> bool:
+        if not by_keywords.match(facts, now):
+            return False
+        return where is None or (where.match(facts, now) if isinstance(where, Conditions) else where(facts))
+
     with start("find", namespace, progress=progress) as run:
         matches: list[Facts] = []
         failures: list[Row] = []
@@ -271,7 +286,7 @@ async def find(
             except LanceNamespaceError as e:
                 failures.append(failure_row(table.id, e, table.location))
             else:
-                if where is None or (where.match(facts, now) if isinstance(where, Conditions) else where(facts)):
+                if is_match(facts):
                     matches.append(facts)
 
         reading = await read_and_examine(session, selection, examine, run)

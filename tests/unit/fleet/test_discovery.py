@@ -369,7 +369,7 @@ def test_conditions_select_tables(namespace: Namespace, where: Conditions | None
 
 def test_results_are_sorted_limited_and_chosen_by_functions(namespace: Namespace) -> None:
     assert names(sync.find(namespace, "**", sort="-rows", limit=2)) == ["stale", "indexed"]
-    report = sync.find(namespace, "**", lambda facts: facts.rows == 3)
+    report = sync.find(namespace, "**", lambda facts: facts.rows == 3, columns="id:int64", max_rows=3)
     assert names(report) == ["vectors"]
     assert "vectors  rows 3, size " in repr(report) and "vectors" in report._repr_html_()
     assert report.rows[0].fields["rows"] == 3 and report.counters == {"tables": 4, "without data": 1}
@@ -390,6 +390,8 @@ def test_conditions_that_cannot_be_are_refused(namespace: Namespace) -> None:
         sync.find(namespace, "**", sort="age")
     with pytest.raises(InvalidInputError, match="limit 0"):
         sync.find(namespace, "**", limit=0)
+    with pytest.raises(InvalidInputError, match=r"no argument 'min_row'; did you mean min_rows\?"):
+        sync.find(namespace, "**", min_row=5)
 
 
 def test_damaged_tables_are_failures_beside_the_matches(namespace: Namespace, tmp_path: Path) -> None:
