@@ -18,7 +18,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import wrap
 
+from lance_ns_async.facade.base import keywords
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 
 FOLDER = Path(__file__).parents[1] / "lance_ns_async"
@@ -113,6 +115,13 @@ class {name}(ByProperties, Namespace):
 
     impl = "{impl}"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+{parameters}
+        ) -> None: ...
+        # fmt: on
+
 '''
 
 
@@ -154,10 +163,22 @@ def generate() -> str:
         imports="\n".join(line for line in imports if "__future__" not in line), errors=errors, connect=connect
     )
     classes = [
-        NAMED.format(name=path.rpartition(".")[2], summary=BACKENDS[impl].summary, impl=impl)
+        NAMED.format(
+            name=path.rpartition(".")[2], summary=BACKENDS[impl].summary, impl=impl, parameters=parameters(impl)
+        )
         for impl, path in CLASS_PATHS.items()
     ]
     return head_text + "\n".join(methods + classes)
+
+
+def parameters(impl: str) -> str:
+    """Returns the parameters of a class with the catalog's name, in few lines."""
+    own = [f"{name}: str = ..." for name in keywords(impl)]
+    objects = ("token: TokenFunction | str | None = None", "transport: Transports | str | None = None")
+    # A blank within a parameter is no place for a line end.
+    items = (f"{it},".replace(" ", "\xa0") for it in ("self", "/", "*", *own, *objects, "**properties: str"))
+    lines = wrap(" ".join(items), 120, initial_indent=" " * 12, subsequent_indent=" " * 12)
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def sync_call(statement: str) -> str | None:

@@ -27,6 +27,7 @@ from lance_ns_async.many.patterns import What
 from lance_ns_async.many.row_results import RankedRows, RowCounts
 from lance_ns_async.many.scanning import RowStream
 from lance_ns_async.many.schemas import Unify
+from lance_ns_async.many.similar_ids import add_hint
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partition, Table, TableId
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 
-@short_tracebacks
+@short_tracebacks(lambda namespace, error: add_hint(namespace.session, error))
 @with_request_scopes
 class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from math import inf
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import lance_namespace.errors as err
 from lance_namespace.errors import InternalError, LanceNamespaceError
@@ -17,7 +17,6 @@ from lance_namespace.errors import InternalError, LanceNamespaceError
 from lance_ns_async.model import Id, NamespaceId
 
 C = TypeVar("C", bound=type)
-P = ParamSpec("P")
 T = TypeVar("T")
 
 E = TypeVar("E", bound=BaseException)
@@ -250,7 +249,18 @@ def error_for(failure: Failure, subject: Id, operation: str, table: ErrorTable) 
 
 def error_about(cls: type[L], subject: Id, reason: str) -> L:
     """Returns an error with the phrase of its class, the subject and the reason: `Table not found: a$b (why)`."""
-    return cls(f"{_phrase(cls)}: {spelled(subject)} ({reason})")
+    error = cls(f"{_phrase(cls)}: {spelled(subject)} ({reason})")
+    vars(error)[_SUBJECT] = subject
+    return error
+
+
+_SUBJECT = "_lance_ns_async_subject"
+
+
+def subject_of(error: BaseException) -> Id | None:
+    """Returns the table or namespace that an error is about; None if that is unknown."""
+    subject: Id | None = vars(error).get(_SUBJECT)
+    return subject
 
 
 def _phrase(cls: type[err.LanceNamespaceError]) -> str:
@@ -414,20 +424,28 @@ def _is_inner(cause: BaseException | None) -> bool:
     return package in ("lance", "lance_ns_async")
 
 
-def short_tracebacks(cls: C) -> C:
-    """Makes the errors of a class's public coroutines begin at these."""
-    for name, method in list(vars(cls).items()):
-        if iscoroutinefunction(method) and not name.startswith("_"):
-            setattr(cls, name, _short(method))
-    return cls
+def short_tracebacks(explain: Callable[[Any, LanceNamespaceError], Awaitable[None]]) -> Callable[[C], C]:
+    """Makes the errors of a class's public coroutines begin at these.
 
+    Args:
+        explain: Receives the object and the error before it is raised, and may add notes.
+    """
 
-def _short(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    @wraps(method)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await method(*args, **kwargs)
-        except LanceNamespaceError as e:
-            raise without_inner_calls(e) from e.__cause__
+    def shorten(cls: C) -> C:
+        for name, method in list(vars(cls).items()):
+            if iscoroutinefunction(method) and not name.startswith("_"):
+                setattr(cls, name, short(method))
+        return cls
 
-    return call
+    def short(method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        @wraps(method)
+        async def call(owner: Any, *args: Any, **kwargs: Any) -> T:
+            try:
+                return await method(owner, *args, **kwargs)
+            except LanceNamespaceError as e:
+                await explain(owner, e)
+                raise without_inner_calls(e) from e.__cause__
+
+        return call
+
+    return shorten

@@ -750,11 +750,43 @@ class DirNamespace(ByProperties, Namespace):
 
     impl = "dir"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, root: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
+            circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
+
 
 class IcebergNamespace(ByProperties, Namespace):
     """An Iceberg REST catalog. Properties: `endpoint`, `warehouse`, `auth_token`, `credential` and others."""
 
     impl = "iceberg"
+
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, endpoint: str = ..., warehouse: str = ..., root: str = ..., metadata_path: str = ...,
+            gc_enabled: str = ..., managed_by: str = ..., vend_credentials: str = ...,
+            rest_table_cache_max_entries: str = ..., max_retries: str = ..., max_in_flight: str = ...,
+            adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
+            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
+            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
+            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
+            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
+            assume_role_arn: str = ..., assume_role_region: str = ..., assume_role_external_id: str = ...,
+            assume_role_session_name: str = ..., assume_role_timeout_sec: str = ..., sts_endpoint: str = ...,
+            rest_sigv4_enabled: str = ..., rest_signing_name: str = ..., rest_signing_region: str = ...,
+            rest_access_key_id: str = ..., rest_secret_access_key: str = ..., rest_session_token: str = ...,
+            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
 
 
 class Hive3Namespace(ByProperties, Namespace):
@@ -762,11 +794,39 @@ class Hive3Namespace(ByProperties, Namespace):
 
     impl = "hive3"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., framed: str = ...,
+            use_ssl: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., auth: str = ...,
+            user: str = ..., password: str = ..., kerberos_service: str = ..., max_response_bytes: str = ...,
+            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
+            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
+
 
 class Hive2Namespace(ByProperties, Namespace):
     """A Hive 2.3 Metastore, without catalogs. Properties: `uri`, `root`, `client.pool-size`, `ugi` and others."""
 
     impl = "hive2"
+
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
+            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
+            uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ..., connect_timeout: str = ...,
+            read_timeout: str = ..., keep_alive: str = ..., framed: str = ..., use_ssl: str = ..., ca_bundle: str = ...,
+            client_cert: str = ..., client_key: str = ..., auth: str = ..., user: str = ..., password: str = ...,
+            kerberos_service: str = ..., max_response_bytes: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
 
 
 class GlueNamespace(ByProperties, Namespace):
@@ -774,11 +834,49 @@ class GlueNamespace(ByProperties, Namespace):
 
     impl = "glue"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, catalog_id: str = ..., root: str = ..., catalogs: str = ..., bulk_strategy: str = ...,
+            vend_credentials: str = ..., credentials_operation: str = ..., credentials_timeout_sec: str = ...,
+            lake_formation_endpoint: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
+            circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., assume_role_arn: str = ...,
+            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
+            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., region: str = ..., endpoint: str = ...,
+            access_key_id: str = ..., secret_access_key: str = ..., session_token: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
+            max_response_bytes: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
+
 
 class PolarisNamespace(ByProperties, Namespace):
     """An Apache Polaris server. Properties: `endpoint`, `auth_token`, `credential` and others."""
 
     impl = "polaris"
+
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, endpoint: str = ..., realm: str = ..., root: str = ..., catalogs: str = ...,
+            list_style: str = ..., vend_credentials: str = ..., filter_tables: str = ..., max_retries: str = ...,
+            max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ...,
+            attempt_timeout: str = ..., operation_timeout: str = ..., backoff_initial: str = ...,
+            backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ...,
+            keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ...,
+            proxy: str = ..., max_response_bytes: str = ..., credential: str = ..., scope: str = ...,
+            oauth2_server_uri: str = ..., audience: str = ..., resource: str = ..., subject_token: str = ...,
+            subject_token_type: str = ..., requested_token_type: str = ..., auth_command: str = ...,
+            auth_command_timeout: str = ..., assume_role_arn: str = ..., assume_role_region: str = ...,
+            assume_role_external_id: str = ..., assume_role_session_name: str = ..., assume_role_timeout_sec: str = ...,
+            sts_endpoint: str = ..., rest_sigv4_enabled: str = ..., rest_signing_name: str = ...,
+            rest_signing_region: str = ..., rest_access_key_id: str = ..., rest_secret_access_key: str = ...,
+            rest_session_token: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
 
 
 class LakekeeperNamespace(ByProperties, Namespace):
@@ -786,14 +884,70 @@ class LakekeeperNamespace(ByProperties, Namespace):
 
     impl = "lakekeeper"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, warehouse: str = ..., endpoint: str = ..., root: str = ..., vend_credentials: str = ...,
+            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
+            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ...,
+            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
+            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
+            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
+            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
+            auth_command: str = ..., auth_command_timeout: str = ..., unique_locations: str = ...,
+            allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
+
 
 class UnityNamespace(ByProperties, Namespace):
     """One catalog of a Unity Catalog server. Properties: `endpoint`, `catalog`, `auth_token` and others."""
 
     impl = "unity"
 
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, catalog: str = ..., endpoint: str = ..., api_path: str = ..., credentials_operation: str = ...,
+            vend_credentials: str = ..., root: str = ..., max_retries: str = ..., max_in_flight: str = ...,
+            adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
+            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
+            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
+            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
+            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
+            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on
+
 
 class RestNamespace(ByProperties, Namespace):
     """A server of the Lance REST protocol. Properties: `uri`, `delimiter`, `header.*`, `tls.*` and others."""
 
     impl = "rest"
+
+    if TYPE_CHECKING:
+        # fmt: off
+        def __init__(
+            self, /, *, endpoint: str = ..., delimiter: str = ..., min_depth: str = ..., max_depth: str = ...,
+            data_operations: str = ..., vend_credentials: str = ..., tls_assert_hostname: str = ...,
+            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
+            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ...,
+            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
+            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
+            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
+            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
+            auth_command: str = ..., auth_command_timeout: str = ..., assume_role_arn: str = ...,
+            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
+            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., rest_sigv4_enabled: str = ...,
+            rest_signing_name: str = ..., rest_signing_region: str = ..., rest_access_key_id: str = ...,
+            rest_secret_access_key: str = ..., rest_session_token: str = ..., uri: str = ..., tls_cert_file: str = ...,
+            tls_key_file: str = ..., tls_ssl_ca_cert: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
+        ) -> None: ...
+        # fmt: on

@@ -11,9 +11,8 @@ import os
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ import typer
 from lance_ns_async.cli import secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.parsing import parse_pair, read_text
-from lance_ns_async.errors import nearest, suggest
-from lance_ns_async.model import Id, NamespaceId, TableId, local_path
+from lance_ns_async.errors import suggest
+from lance_ns_async.model import Id, local_path
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -281,36 +280,11 @@ def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tu
                 raise Misuse(f"{where}: {prefix}{key} must be text, a number, true or false")
 
 
-_SIBLINGS = 200  # Maximum number of tables, and of namespaces, that are compared with an id.
-
-
 def suggest_id(catalog: Namespace, id: Id) -> str | None:
-    """Returns what an id that does not exist probably means; None if that is unknown.
+    """Returns what an id that does not exist probably means; None if that is unknown. Cost: as `similar_id`."""
+    from lance_ns_async.many.similar_ids import similar_id
 
-    Cost: one listing of the tables beside the id, and one of the namespaces; for each level that does not exist, again.
-    """
-    # A suggestion must not hide the error itself.
-    with suppress(err.LanceNamespaceError):
-        return _suggest(catalog, id)
-    return None
-
-
-def _suggest(catalog: Namespace, id: Id, rest: tuple[str, ...] = ()) -> str | None:
-    """Returns the suggestion; `rest` are the names below a namespace that does not exist."""
-    if not id:
-        return None
-    parent = NamespaceId(id[:-1])
-    try:
-        namespaces = [it.name for it in islice(catalog.iter_namespaces(parent), _SIBLINGS)]
-    except err.NamespaceNotFoundError:
-        return _suggest(catalog, parent, (id[-1], *rest))
-    if isinstance(id, TableId):
-        if not rest and id.name in namespaces:
-            return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}, or use '{id}.**'"
-        names = list(catalog.list_tables({"id": list(parent), "limit": _SIBLINGS}).tables)
-    else:
-        names = namespaces
-    near = nearest(id[-1], names)
-    if near is None or near == id[-1]:
-        return None
-    return f"did you mean {TableId((*parent, near, *rest)) if rest else type(id)((*parent, near))}?"
+    near = catalog.run(lambda client: similar_id(client.session, id))
+    if near == id:
+        return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}, or use '{id}.**'"
+    return None if near is None else f"did you mean {near}?"

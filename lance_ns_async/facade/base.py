@@ -23,8 +23,9 @@ from lance_ns_async.errors import no_attribute, without_inner_calls
 from lance_ns_async.facade.background_loop import BackgroundLoop, loop_lock
 from lance_ns_async.many import bulk
 from lance_ns_async.many.scanning import RowReader, RowStream
+from lance_ns_async.many.similar_ids import add_hint, deserves_hint
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.registry import BACKENDS, CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS, load
 from lance_ns_async.session import Session, open_catalog
 from lance_ns_async.settings import TokenFunction, Transports, conceal, with_objects
 
@@ -216,6 +217,8 @@ class Facade:
                 # The work on the loop gets a copy of the context of this thread.
                 return lease.loop.run(operation(lease.session, *args, **kwargs))
         except LanceNamespaceError as e:
+            if deserves_hint(e):
+                lease.loop.run(add_hint(lease.session, e))
             raise without_inner_calls(e) from e.__cause__
 
     def _flatten(self, walk: Callable[[Session], AsyncGenerator[Sequence[T], None]]) -> Generator[T, None, None]:
@@ -257,10 +260,31 @@ def _how_to_name(namespace: ByProperties) -> str:
     return f"it takes properties by name, for example {example}"
 
 
+def keywords(impl: str) -> list[str]:
+    """Returns the names of a backend's properties that are keywords of its class, beside `token` and `transport`."""
+    names = load(impl).settings.names()
+    return [name for name in names if name.isidentifier() and name not in ("token", "transport")]
+
+
+class _SignatureOfProperties:
+    """The signature of a class with its properties, which notebooks and shells complete."""
+
+    def __get__(self, instance: object, owner: type[ByProperties]) -> inspect.Signature:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        try:
+            names = keywords(owner.impl)
+        except InvalidInputError as e:  # The extra is not installed.
+            raise AttributeError(str(e)) from e
+        _, *others = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature([*(inspect.Parameter(name, keyword, annotation="str") for name in names), *others])
+
+
 class ByProperties(Facade):
     """Constructs a namespace of one backend from properties only, like `lance_namespace.connect` does."""
 
     impl: ClassVar[str]
+
+    __signature__ = _SignatureOfProperties()
 
     @_with_hint(_how_to_name)
     def __init__(

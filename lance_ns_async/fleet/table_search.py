@@ -227,6 +227,7 @@ SORT_KEYS = ("id", "rows", "size", "versions", "version", "last_write")
 @for_async
 async def find(
     namespace: AsyncNamespace,
+    /,
     what: What,
     where: Conditions | Callable[[Facts], bool] | None = None,
     *,

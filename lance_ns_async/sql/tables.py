@@ -12,12 +12,12 @@ import lance_namespace.errors as err
 import pyarrow as pa
 
 from lance_ns_async.engine.list import TableFilter
-from lance_ns_async.errors import nearest, raise_first, suggest
+from lance_ns_async.errors import raise_first, suggest
 from lance_ns_async.many import rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.scanning import Scan, Source, open_sources, read_sources
-from lance_ns_async.model import Id, NamespaceId, TableId
-from lance_ns_async.operations.namespaces import list_namespaces
+from lance_ns_async.many.similar_ids import similar_id
+from lance_ns_async.model import Id, TableId
 from lance_ns_async.operations.tables import list_tables
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
@@ -26,7 +26,6 @@ from lance_ns_async.sql.statement import Reading, Searching
 from lance_ns_async.storage.datasets import Snapshot
 
 _FEW = 5  # Maximum number of names in a message.
-_SIBLINGS = 200  # Maximum number of names that are compared with one that does not exist.
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,44 +106,19 @@ class Tables:
         return {id: error for id, error in errors.items() if self._may_see(id)}
 
     async def _explained(self, id: Id, error: err.LanceNamespaceError) -> err.LanceNamespaceError:
-        """Returns the error for a table or namespace that does not exist, with the id that is probably meant.
-
-        Cost: a listing of its namespace; if there is no such namespace, one of the namespace's siblings.
-        """
-        near: Id | None = None
-        if isinstance(id, TableId):
-            parent = NamespaceId(id[:-1])
-            name = nearest(id.name, await self._tables_in(parent))
-            if name is not None:
-                near = parent.table(name)
-            elif parent and (namespace := await self._namespace_like(parent)) is not None:
-                near = namespace.table(id.name)
-        elif id:
-            near = await self._namespace_like(NamespaceId(id))
-        return error if near in (None, id) else type(error)(f"{error}; did you mean {near}?")
+        """Returns the error for an id that does not exist, with the one that is probably meant. Cost: `similar_id`."""
+        near = await similar_id(self.session, id, self._may_see)
+        return error if near is None else type(error)(f"{error}; did you mean {near}?")
 
     async def _unmatched(self, pattern: str) -> err.TableNotFoundError:
         """Returns the error for a pattern without a table, with some tables where it starts; costs a listing."""
-        names = await self._tables_in(Pattern.parse(pattern).start)
+        parent = Pattern.parse(pattern).start
+        names: Sequence[str] = ()
+        with suppress(err.LanceNamespaceError):  # It must not hide the error that is explained.
+            listed = await list_tables(self.session, spec.ListTablesRequest(id=list(parent), limit=_FEW))
+            names = [name for name in listed.tables if self._may_see(parent.table(name))]
         there_is = f"; {suggest('', names, most=_FEW)}" if names else ""
         return err.TableNotFoundError(f"Table not found: sql: no table matches {pattern!r}{there_is}")
-
-    async def _tables_in(self, parent: NamespaceId) -> Sequence[str]:
-        """Returns the names of some tables; none after an error, which must not hide the one that it explains."""
-        with suppress(err.LanceNamespaceError):
-            listed = await list_tables(self.session, spec.ListTablesRequest(id=list(parent), limit=_SIBLINGS))
-            return [name for name in listed.tables if self._may_see(parent.table(name))]
-        return []
-
-    async def _namespace_like(self, id: NamespaceId) -> NamespaceId | None:
-        """Returns the namespace that exists and is probably meant; None if there is none, or after an error."""
-        above = NamespaceId(id[:-1])
-        with suppress(err.LanceNamespaceError):
-            request = spec.ListNamespacesRequest(id=list(above), limit=_SIBLINGS)
-            names = (await list_namespaces(self.session, request)).namespaces
-            near = nearest(id[-1], [name for name in names if self._may_see(above.child(name))])
-            return None if near is None else above.child(near)
-        return None
 
     def _may_see(self, id: Id) -> bool:
         return self.restrictions is None or self.restrictions.may_see(id)

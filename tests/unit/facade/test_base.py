@@ -20,7 +20,7 @@ import lance_ns_async
 from lance_ns_async import AsyncNamespace, Call, IcebergNamespace, Namespace, Policy
 from lance_ns_async.facade.base import Facade
 from lance_ns_async.many.scanning import RowReader
-from lance_ns_async.registry import CLASS_PATHS
+from lance_ns_async.registry import BACKENDS, CLASS_PATHS
 from tests.fakes.iceberg import FakeIceberg
 
 pytestmark = [pytest.mark.bare, pytest.mark.environment]
@@ -135,6 +135,8 @@ def test_a_class_of_one_catalog_says_that_it_takes_properties_by_name(path: str)
             cls(wrong)
     example = str(raised.value).rpartition("for example ")[2]
     assert isinstance(eval(f"cls({example})"), cls)
+    # What shells and notebooks complete.
+    assert {"max_retries", *BACKENDS[cls.impl].example} <= inspect.signature(cls).parameters.keys()
 
 
 def test_the_class_of_no_catalog_says_how_to_connect() -> None:
