@@ -37,7 +37,9 @@ class Elsewhere(Page):
 
     def costs(self, impl: str) -> dict[str, int]:
         """Returns the calls of each step on a catalog, if the page has a number: `1; Glue 2`."""
-        costs = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
+        costs = {
+            step: cost for step, cost in self.table(f"{self.package} step") if re.fullmatch(r"\d+(; .* \d+)?", cost)
+        }
         called = NAMES[impl].split()[0]
         special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in costs.items()}
         return {
@@ -45,9 +47,9 @@ class Elsewhere(Page):
         }
 
 
-DAFT = Elsewhere("daft.md", "daft-lance")
+DAFT = Elsewhere("ray-daft.md", "daft-lance")
 LANCEDB = Elsewhere("lancedb.md", "lancedb")
-RAY = Elsewhere("ray.md", "lance-ray")
+RAY = Elsewhere("ray-daft.md", "lance-ray")
 ALL = (DAFT, LANCEDB, RAY)
 
 
