@@ -59,7 +59,7 @@ async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, A
     with chdir(directory), stand_ins(page.blocks()) as servers:
         reader = Reader(page, {"/home/you": str(directory), **servers})
         for block, following in pairwise([*page.blocks(), None]):
-            if block is not None and block.is_code:
+            if block is not None and block.is_code and block.apart is None:
                 shown = following.source if following is not None and following.is_output else block.shown
                 assert await reader.printed(block) == comparable(shown), f"{page.name}:{block.line}"
         yield reader.named
