@@ -11,8 +11,8 @@ from tests.documentation.pages import PAGES
 from tests.support import operations, rest_wire
 
 if __name__ == "__main__":
-    pages = {it.PAGE: it.written for it in (catalogs, operations, rest_wire)} | {catalogs.SHELL: catalogs.write_shell}
-    for page, write in pages.items():
-        (PAGES / page).write_text(write(), encoding="utf-8")
+    pages = {**{it.PAGE: it.written() for it in (catalogs, operations, rest_wire)}, **catalogs.shell_pages()}
+    for page, text in pages.items():
+        (PAGES / page).write_text(text, encoding="utf-8")
     for notebook in notebooks():
         asyncio.run(notebook.update())

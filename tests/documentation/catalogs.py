@@ -152,21 +152,27 @@ def _numbered(output: Mapping[str, Any], count: int) -> Mapping[str, Any]:
     return {**output, "execution_count": count} if output["output_type"] == "execute_result" else output
 
 
-SHELL = "reference/shell.md"
+_SHELL = {"Look": "shell", "Change": "shell-change", "Whole catalogs": "shell-catalogs", "Set up": "shell-setup"}
+"""The pages of the reference, by the panels of commands."""
+
 _COMMON = ("Catalog", "Messages")  # The panels of the options that all commands have
 
 
-def write_shell() -> str:
+def shell_pages() -> Mapping[str, str]:
+    """Returns the reference of the command line: the texts of its pages by their names."""
     group: Any = typer.main.get_command(app)
     context = typer.Context(group, info_name="lance-ns")
-    panels: dict[str, list[Any]] = {}
-    for command in group.commands.values():
-        if not command.hidden:
-            panels.setdefault(command.rich_help_panel, []).append(command)
-    lines = [
-        "# Commands",
-        "",
-        "`lance-ns COMMAND --help` shows the same. See [the command line](../cli.md) for examples and exit codes.",
+    pages = {
+        panel: [
+            f"# Commands: {panel.lower()}",
+            "",
+            "`lance-ns COMMAND --help` shows the same. See [the command line](../cli.md) for examples and exit codes.",
+            "",
+        ]
+        for panel in _SHELL
+    }
+    pages["Look"] += [
+        "The other commands: [change](shell-change.md), [whole catalogs](shell-catalogs.md), [set up](shell-setup.md).",
         "",
         "## Options of all commands",
         "",
@@ -174,17 +180,17 @@ def write_shell() -> str:
         "",
         *_shell_table([it for it in group.get_params(context) if it.rich_help_panel in _COMMON], context, "option"),
     ]
-    for panel, commands in panels.items():
-        lines += [f"## {panel}", ""]
-        for command in commands:
-            lines += _command(command, typer.Context(command, info_name=command.name, parent=context))
-    return "\n".join(lines)
+    for command in group.commands.values():
+        if not command.hidden:
+            child = typer.Context(command, info_name=command.name, parent=context)
+            pages[command.rich_help_panel] += _command(command, child)
+    return {f"reference/{_SHELL[panel]}.md": "\n".join(lines) for panel, lines in pages.items()}
 
 
 def _command(command: Any, context: Any) -> Iterator[str]:
     children = getattr(command, "commands", {})
     if not children:
-        yield f"### {context.command_path.removeprefix('lance-ns ')}"
+        yield f"## {context.command_path.removeprefix('lance-ns ')}"
         yield ""
         usage = " ".join(command.collect_usage_pieces(context))
         yield from ("```text", f"{context.command_path} {usage}", "```", "")

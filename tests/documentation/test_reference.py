@@ -26,7 +26,7 @@ from tests.support.budget import thorough
 from tests.support.spark import SPARK
 
 CLIENT = ("client", "many", "tables", "rows", "indexes", "versions")
-PAGES = (*CLIENT, "sync", "fleet", "spark", "policy", "errors", "model", "testing")
+PAGES = (*CLIENT, *"sync fleet maintenance spark spark-views policy errors model results testing".split())
 ONCE = {"self", "cls", "fields"}  # The arguments that the class describes once
 COMMON = {"id", "identity", "context"}  # The fields of requests that the class describes once
 _DIRECTIVE = re.compile(r"^(?:#+ )?::: (\S+)$", re.MULTILINE)

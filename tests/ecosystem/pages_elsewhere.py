@@ -37,7 +37,9 @@ class Elsewhere(Page):
 
     def costs(self, impl: str) -> dict[str, int]:
         """Returns the calls of each step on a catalog, if the page has a number: `1; Glue 2`."""
-        costs = {step: cost for step, cost in self.table("step") if re.fullmatch(r"\d+(; .* \d+)?", cost)}
+        costs = {
+            step: cost for step, cost in self.table(f"{self.package} step") if re.fullmatch(r"\d+(; .* \d+)?", cost)
+        }
         called = NAMES[impl].split()[0]
         special = {step: re.search(rf"\b{called} (\d+)", cost) for step, cost in costs.items()}
         return {
@@ -45,9 +47,9 @@ class Elsewhere(Page):
         }
 
 
-DAFT = Elsewhere("daft.md", "daft-lance")
+DAFT = Elsewhere("ray-daft.md", "daft-lance")
 LANCEDB = Elsewhere("lancedb.md", "lancedb")
-RAY = Elsewhere("ray.md", "lance-ray")
+RAY = Elsewhere("ray-daft.md", "lance-ray")
 ALL = (DAFT, LANCEDB, RAY)
 
 
@@ -57,7 +59,7 @@ async def read(page: Elsewhere, directory: Path) -> AsyncIterator[Mapping[str, A
     with chdir(directory), stand_ins(page.blocks()) as servers:
         reader = Reader(page, {"/home/you": str(directory), **servers})
         for block, following in pairwise([*page.blocks(), None]):
-            if block is not None and block.is_code:
+            if block is not None and block.is_code and block.apart is None:
                 shown = following.source if following is not None and following.is_output else block.shown
                 assert await reader.printed(block) == comparable(shown), f"{page.name}:{block.line}"
         yield reader.named

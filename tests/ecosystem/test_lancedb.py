@@ -21,6 +21,7 @@ from lance_namespace import DescribeTableRequest, QueryTableRequest
 from lance_namespace.errors import TableNotFoundError
 
 from lance_ns_async import Call
+from lance_ns_async.gateway.explorer.snippets import snippets
 from tests.ecosystem.catalogs import TOKEN, Catalog, on_each_kind, on_one_catalog, on_served
 from tests.ecosystem.lancedb_tables import ROWS, async_connected, connected, ids
 
@@ -265,7 +266,9 @@ def queries(rest: Mapping[str, str]) -> int:
 
 @on_served
 @PUSHDOWN
-def test_a_served_table_lives_and_ends(rest: Mapping[str, str], catalog: Catalog, pushdown: list[str]) -> None:
+def test_a_served_table_lives_and_ends(
+    rest: Mapping[str, str], catalog: Catalog, pushdown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     db = lancedb.connect_namespace("rest", {**rest}, namespace_client_pushdown_operations=pushdown)
     n = [*catalog.above, "served"]
     db.create_namespace(n)
@@ -281,6 +284,9 @@ def test_a_served_table_lives_and_ends(rest: Mapping[str, str], catalog: Catalog
     assert ids(table.search().where("id > 7").to_list()) == [8, 9, 10]
     # lancedb 0.40 runs searches by vector itself in any case.
     assert queries(rest) - before == len(pushdown)
+    monkeypatch.setenv("LANCE_NS_TOKEN", TOKEN)
+    exec(snippets([*n, "t"], rest["uri"])["lancedb"], code := dict[str, Any]())
+    assert code["table"].count_rows() == table.count_rows()
     db.drop_table("t", namespace_path=n)
     assert not place.exists()
     with pytest.raises(TableNotFoundError, match=r"Table not found: .*served\$t"):

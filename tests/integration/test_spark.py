@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import time
@@ -22,7 +23,9 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from lance_ns_async import Namespace, TableId
+from lance_ns_async import AsyncNamespace, Namespace, TableId
+from lance_ns_async.gateway import serving
+from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.spark import LocationResolver, Locations, PrefetchReport
 from lance_ns_async.spark.read.dataframe import by_map_in_arrow
 from lance_ns_async.spark.read.reading import Entry, Plan
@@ -404,3 +407,14 @@ def test_columns_of_any_name_are_read_and_filtered_if_lance_can(spark: SparkSess
     with pytest.raises(InvalidInputError, match=r"'tick`' of db\$tick, because of the backtick .* columns=\['s'\]"):
         locations.dataframe(spark)
     assert locations.dataframe(spark, columns=["s"], filter="s = 'a'").count() == 1
+
+
+async def test_code_of_the_explorer_reads_a_table(
+    spark: SparkSession, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write("t", rows(0))
+    names: dict[str, Any] = {}
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns, serving(ns) as gateway:
+        monkeypatch.setenv("LANCE_NS_TOKEN", gateway.token)
+        await asyncio.to_thread(exec, snippets(["db", "t"], gateway.url)["Spark"], names)
+        assert await asyncio.to_thread(names["rows"].count) == 10

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from lance_namespace import LanceNamespace
 from lance_namespace.errors import LanceNamespaceError, UnsupportedOperationError
@@ -58,11 +59,14 @@ def table() -> str:
         f"|---|{'---|' * len(impls)}",
     ]
     for row in result:
-        cells = ["yes" if why is None else f"no ({notes.index(why) + 1})" for why in row.reasons.values()]
-        lines.append(f"| `{row.operation}` | {' | '.join(cells)} |")
+        if any(row.reasons.values()):
+            cells = ["yes" if why is None else f"no ({notes.index(why) + 1})" for why in row.reasons.values()]
+            lines.append(f"| `{row.operation}` | {' | '.join(cells)} |")
     counts = [sum(row.reasons[impl] is None for row in result) for impl in impls]
     lines += [f"| **served of {len(result)}** | {' | '.join(f'**{count}**' for count in counts)} |", ""]
-    return "\n".join([*lines, *(f"{number}. {note}" for number, note in enumerate(notes, 1)), ""])
+    others = ", ".join(f"`{row.operation}`" for row in result if not any(row.reasons.values()))
+    lines += [*(f"{number}. {note}" for number, note in enumerate(notes, 1)), "", "All catalogs have the others:"]
+    return "\n".join([*lines, *wrap(f"{others}.", 120), ""])
 
 
 def written() -> str:

@@ -111,17 +111,18 @@ class Explorer:
         entry.principal = principal.name
         set_client(principal.name)
         granted = GrantedNamespace(self._namespace, principal)
+        headers: Mapping[str, str] = {}
         try:
             if path == "/ui/sql":
                 page = await self._sql_page(granted, dict(_fields(query)).get("q", ""), share)
             else:
                 page = await self._page(CatalogReader(granted), request, path, query)
-        except LanceNamespaceError as e:
-            status = http_status(e)
+        except (LanceNamespaceError, RequestError) as e:
+            status, headers = (e.status, e.headers) if isinstance(e, RequestError) else (http_status(e), headers)
             page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
         catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
         shown = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
-        return _response(page, Viewer(principal, shown, self._forms.token(id)))
+        return _response(page, Viewer(principal, shown, self._forms.token(id)), headers)
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
         pairs = _fields(query)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
+import shlex
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from html import unescape
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import anyio
 import httpx
 import lance_namespace as spec
 import pyarrow as pa
@@ -253,6 +257,7 @@ async def test_headers_of_pages_and_files() -> None:
         for path, status in (("/ui", 200), ("/ui/none", 404), ("/ui/table", 400), ("/ui/search?q=", 400)):
             page = await browser.get(path)
             assert page.status_code == status and page.headers["content-type"] == "text/html; charset=utf-8"
+            assert 'class="tree"' in page.text and 'role="search"' in page.text and "Sign out" in page.text
             assert page.headers["cache-control"] == "no-store"
             assert page.headers["x-content-type-options"] == "nosniff"
             assert page.headers["referrer-policy"] == "no-referrer"
@@ -316,7 +321,7 @@ async def test_each_section_shows_its_own_error() -> None:
             assert "the catalog &lt;is&gt; down" in page.text and "<h1>" in page.text
         namespace.error = TableNotFoundError("Table not found: t")
         page = await browser.get(address("table", "t"))
-        assert page.status_code == 404 and page.text.count("Table not found") == 1
+        assert page.status_code == 404 and page.text.count("Table not found") == 1 and 'class="tree"' in page.text
         namespace.error = None
         assert "Not supported: query_table" in (await browser.get(address("table", "t"))).text
 
@@ -373,6 +378,7 @@ async def test_a_table_of_a_directory(stored: Lake) -> None:
 
 
 async def test_code_opens_the_table(stored: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs all code but that of Spark and of lancedb, which have their own tests."""
     async with serving(stored.ns, ui=True) as gateway:
         monkeypatch.setenv("LANCE_NS_TOKEN", gateway.token)
         codes = snippets(["n", "t"], gateway.url)
@@ -383,15 +389,27 @@ async def test_code_opens_the_table(stored: Lake, monkeypatch: pytest.MonkeyPatc
             found[library] = names.get("rows", names.get("result", names.get("dataset")))
         assert found["lance_ns_async"].count_rows() == found["pylance"].count_rows() == 3
         assert found["Polars"].height == found["SQL, by DuckDB"].rows.num_rows == 3
+        monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        shell = await anyio.run_process(codes["Shell"])
+        assert shell.stdout.count(b"red apple") == 2 and len(re.findall(rb'"id": ?3', shell.stdout)) == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_code_contains_names_as_literals(name: str) -> None:
     parent, quoted = "\u00e9\U0001f600", name.replace('"', '""')
-    written = {name, f"`lake`.`{parent}`.`{name.replace('`', '``')}`", f'SELECT * FROM "{parent}"."{quoted}" LIMIT 20'}
-    for code in snippets([parent, name], "http://localhost").values():
+    written = {name, f'SELECT * FROM "{parent}"."{quoted}" LIMIT 20'}
+    codes = dict(snippets([parent, name], "http://localhost"))
+    if "Shell" in codes:
+        assert f"{parent}${name}" in shlex.split(codes.pop("Shell"), comments=True)
+    for code in codes.values():
         assert written & {it.value for it in ast.walk(ast.parse(code)) if isinstance(it, ast.Constant)}
         assert all(line.isprintable() for line in code.splitlines())
+
+
+@pytest.mark.parametrize("id", [["-x"], ["a$b"], ["n", "t*"], ["n", "a\nb"]])
+def test_names_that_a_command_cannot_contain_have_none(id: list[str]) -> None:
+    assert "Shell" not in snippets(id, "http://localhost")
+    assert "lance-ns head '$v1.2'" in snippets(["v1.2"], "http://localhost")["Shell"]
 
 
 async def test_a_catalog_that_disappears_while_one_clicks(stored: Lake) -> None:
