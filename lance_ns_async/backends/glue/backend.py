@@ -334,7 +334,7 @@ class GlueBackend(Backend):
     async def layout_location(self, id: TableId) -> str:
         lower_id = TableId(name.lower() for name in id)
         if uri := await self._location_uri(id.parent):
-            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(lower_id.name)}.lance")
+            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(f'{lower_id.name}.lance')}")
         if self._place is not None:
             return default_location(self._place, lower_id)
         raise err.InvalidInputError(
