@@ -156,6 +156,8 @@ class Table:
     """The columns in the catalog; None if the catalog stores none."""
     is_owned: bool = field(default=False, repr=False, compare=False)
     """Whether the catalog owns the data, so that other tools delete it when they drop the table."""
+    signs_remotely: bool = field(default=False, repr=False, compare=False)
+    """Whether the catalog offers to sign requests to the storage, instead of credentials. Lance cannot use that."""
     registration: str | None = field(default=None, compare=False)
     """Identity of the registration; it changes if the name is removed and declared again.
 
