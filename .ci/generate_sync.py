@@ -61,7 +61,7 @@ class Namespace(Facade, spec.LanceNamespace):
     def connect(
         cls,
         impl: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | PathLike[str]],
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
@@ -89,7 +90,7 @@ class AsyncNamespace:
     def connect(
         cls,
         impl: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | PathLike[str]],
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,
@@ -99,7 +100,7 @@ class AsyncNamespace:
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
-            properties: The properties of this backend.
+            properties: The properties of this backend; a path counts as its text.
             policy: Replaces all limits in the properties; None keeps them.
             token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
                 expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when

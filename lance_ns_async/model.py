@@ -29,8 +29,6 @@ _WILD = frozenset("*?[")
 
 _LOCAL = ("file+uring", "file-object-store")  # Further schemes of Lance for local files, besides `file`.
 
-_S3 = ("s3a", "s3n")  # Other spellings of the scheme `s3`, which some catalogs replace.
-
 T = TypeVar("T")
 
 
@@ -145,7 +143,7 @@ class Table:
 
     id: TableId
     location: str
-    """The URI or path of the Lance dataset, as for `lance.dataset`."""
+    """The URI or path of the Lance dataset, as for `lance.dataset`; `s3a://` and `s3n://` become `s3://`."""
     properties: Mapping[str, str] | None = None
     """The properties in the catalog; None if the catalog stores no properties."""
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
@@ -158,6 +156,8 @@ class Table:
     """The columns in the catalog; None if the catalog stores none."""
     is_owned: bool = field(default=False, repr=False, compare=False)
     """Whether the catalog owns the data, so that other tools delete it when they drop the table."""
+    signs_remotely: bool = field(default=False, repr=False, compare=False)
+    """Whether the catalog offers to sign requests to the storage, instead of credentials. Lance cannot use that."""
     registration: str | None = field(default=None, compare=False)
     """Identity of the registration; it changes if the name is removed and declared again.
 
@@ -169,6 +169,7 @@ class Table:
         for value in (self.location, self.registration or "", *(self.properties or {}).values()):
             if not isinstance(value, str):
                 raise TypeError(f"{type(value).__name__} instead of a string")
+        object.__setattr__(self, "location", as_s3(self.location))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +231,15 @@ def place_of(location: str) -> str:
     """Returns a text that is equal for all spellings of one location; symbolic links are not resolved."""
     if (path := local_path(location)) is not None:
         return f"file://{path}"
-    scheme, _, rest = location.partition("://")
+    scheme, _, rest = as_s3(location).partition("://")
     if scheme in _LOCAL:
         return f"file://{os.path.abspath(unquote(rest))}"
-    return f"{'s3' if scheme in _S3 else scheme}://{unquote(rest).rstrip('/')}"
+    return f"{scheme}://{unquote(rest).rstrip('/')}"
+
+
+def as_s3(location: str) -> str:
+    """Returns a location with `s3://` for `s3a://` and `s3n://`, which Hadoop writes, and which Lance cannot open."""
+    return f"s3{location[3:]}" if location.startswith(("s3a://", "s3n://")) else location
 
 
 def local_path(location: str) -> str | None:

@@ -45,6 +45,7 @@ C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
 _SECRET_DIGEST_KEY = os.urandom(16)
+_running_loop = asyncio._get_running_loop  # noqa: SLF001  # Returns None outside of asyncio, for example on trio.
 
 
 class Session:
@@ -85,8 +86,8 @@ class Session:
 
     async def aclose(self) -> None:
         """Releases connections, threads and caches; may be called twice. Open datasets stay open."""
-        own = self._loop
-        if own is not None and own is not asyncio.get_running_loop() and own.is_running():
+        own, running = self._loop, _running_loop()
+        if own is not None and running is not None and own is not running and own.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), own))
         else:
             self.check_loop()
@@ -127,7 +128,7 @@ class Session:
                 raise InvalidInputError(f"timeout {seconds}: must be a number of seconds above 0, or None for no limit")
             end = monotonic() + seconds
             until = end if until is None else min(until, end)
-        if self._is_closed or self._loop is None or self._loop is not asyncio.get_running_loop():
+        if self._is_closed or self._loop is None or self._loop is not _running_loop():
             self.check_open()
             self.check_loop()
         # As `deadline` does, but with fewer steps, because each operation passes here.
@@ -147,13 +148,11 @@ class Session:
 
     def check_loop(self) -> None:
         """Raises InvalidInputError if the running event loop is not the one of the first use."""
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError as e:
+        if (running := _running_loop()) is None:
             raise InvalidInputError(
                 f"namespace {self.id}: an AsyncNamespace runs on asyncio only; with trio, call the methods of a "
                 "Namespace by trio.to_thread.run_sync"
-            ) from e
+            )
         if self._loop is running:
             return
         if self._loop is not None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
+from os import PathLike, fspath
 from typing import Annotated, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -126,14 +127,17 @@ HeaderValue = Annotated[SecretStr, AfterValidator(_header_value)]
 def conceal(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the properties with each text as a secret, for the local variables of functions that may fail.
 
-    Error collectors record the local variables of all frames of a traceback. May be called twice.
+    Error collectors record the local variables of all frames of a traceback. May be called twice. A path is its text.
 
     Returns:
         The properties; the type of `properties` if they are no mapping, for the message of `by_name`.
     """
     if not isinstance(properties, Mapping):
         return properties if isinstance(properties, type) else type(properties)
-    return {key: SecretStr(value) if isinstance(value, str) else value for key, value in properties.items()}
+    return {
+        key: SecretStr(fspath(value)) if isinstance(value, str | PathLike) else value
+        for key, value in properties.items()
+    }
 
 
 def reveal(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +159,7 @@ def by_name(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties
 
 
-def with_objects(properties: Mapping[str, str], **objects: TokenFunction | Transports | None) -> Mapping[str, Any]:
+def with_objects(properties: Mapping[str, Any], **objects: TokenFunction | Transports | None) -> Mapping[str, Any]:
     """Returns the properties with Python objects as further ones, such as `token`; without those that are None.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import lance_namespace as spec
@@ -86,7 +87,7 @@ class Namespace(Facade, spec.LanceNamespace):
     def connect(
         cls,
         impl: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | PathLike[str]],
         *,
         policy: Policy | None = None,
         token: TokenFunction | None = None,
@@ -96,7 +97,7 @@ class Namespace(Facade, spec.LanceNamespace):
 
         Args:
             impl: The name of the backend, one of `lance_ns_async.registry.BACKENDS`.
-            properties: The properties of this backend.
+            properties: The properties of this backend; a path counts as its text.
             policy: Replaces all limits in the properties; None keeps them.
             token: For catalogs with bearer tokens, a function that returns a token, or a tuple of a token and its
                 expiry: in seconds from now, in seconds since 1970, or as a datetime with a time zone. It is called when

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -111,7 +112,7 @@ class Facade:
     def __init__(
         self,
         impl: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | PathLike[str]],
         policy: Policy | None = None,
         *,
         token: TokenFunction | None = None,
@@ -293,7 +294,7 @@ class ByProperties(Facade):
         *,
         token: TokenFunction | str | None = None,
         transport: Transports | str | None = None,
-        **properties: str,
+        **properties: str | PathLike[str],
     ) -> None:
         """Connects to the catalog.
 

@@ -16,7 +16,7 @@ from lance_namespace.errors import InvalidInputError, PermissionDeniedError
 from pydantic import BaseModel
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.model import local_path
+from lance_ns_async.model import as_s3, local_path
 from lance_ns_async.storage.locations import check_location, checked_root, is_relative
 
 _TABLE_PLACES = ("location", "write.*path", "write.*location")
@@ -39,8 +39,6 @@ _LONGEST_KEY = 1_000  # Maximum length of the key of a property, which is compar
 _REGIONS = ("region", "default_region")
 _REGION = re.compile("[A-Za-z0-9-]*")
 """A region without special characters: other values would change the host name of the storage."""
-
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
 
 
 class AllowedLocations:
@@ -130,8 +128,7 @@ def is_below(location: str, folder: str) -> bool:
 def _plain(uri: str) -> str:
     """Returns the URI of an object store, decoded, and without a slash at its end."""
     scheme, _, rest = uri.partition("://")
-    scheme = scheme.lower()
-    return f"{_ALIASES.get(scheme, scheme)}://{unquote(rest).rstrip('/')}"
+    return as_s3(f"{scheme.lower()}://{unquote(rest).rstrip('/')}")
 
 
 def _prefix(prefix: str) -> str:

@@ -34,7 +34,7 @@ from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_files
 from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
-from lance_ns_async.storage.locations import without_suffix
+from lance_ns_async.storage.locations import SCHEMES, without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 async def drop(backend: Backend, id: TableId) -> Table:
     """Removes a table from the catalog, and then the data under its location.
 
-    If another table is registered at the location, or the table itself is again, the data stays.
+    If another table is registered at the location, or the table itself is again, the data stays. So it does at a
+    location such as `hdfs://`, which Lance cannot open.
 
     Returns:
         The table as it was registered. Its location is empty if the catalog had lost it.
@@ -62,6 +63,11 @@ async def drop(backend: Backend, id: TableId) -> Table:
         table = await locate(backend, id)
     except UnreadableRegistrationError:
         return await backend.deregister_table(id)
+    scheme, is_uri, _ = table.location.partition("://")
+    if is_uri and scheme not in SCHEMES and not backend.capabilities.drops:
+        await backend.deregister_table(id, table)
+        log.warning("table %s was only deregistered, because Lance cannot delete data at %s", id, table.location)
+        return table
     paths: Sequence[str] = () if backend.passes_on("drop_table") else await datasets.check_alone(table)
     if backend.capabilities.drops:
         await backend.drop_table(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -86,7 +87,7 @@ class LocationResolver:
     def connect(
         cls,
         impl: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, str | PathLike[str]],
         *,
         policy: Policy | None = None,
         ttl: float = 300.0,

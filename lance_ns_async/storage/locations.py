@@ -6,6 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
@@ -289,9 +290,14 @@ def default_location(root: str | None, id: TableId) -> str:
 
 
 def unique_location(location: str) -> str:
-    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{12 hexadecimal digits}`."""
+    """Returns the location with a random suffix: `{root}/{namespace}/{table}-{12 hexadecimal digits}`.
+
+    The name before the suffix is cut so that the whole folder name fits into a local file system.
+    """
     stem = location.removesuffix(".lance")
-    return f"{stem}-{token_hex(6)}{location[len(stem) :]}"
+    suffix = f"-{token_hex(6)}{location[len(stem) :]}"
+    folder, slash, name = stem.rpartition("/")
+    return f"{folder}{slash}{_cut(name, suffix)}"
 
 
 def without_suffix(location: str) -> str | None:
@@ -308,11 +314,19 @@ def location_beside(location: str) -> str:
 def segment(name: str) -> str:
     """Returns the name as one path segment that no URI parser decodes: special characters become `~` and two digits.
 
-    Percent-encoding is not safe: if a location is decoded, `..%2F..` leaves the root.
+    Percent-encoding is not safe: if a location is decoded, `..%2F..` leaves the root. A segment that is too long for a
+    local file system is cut, and ends with `~_` and a digest of the name.
     """
     if name in (".", ".."):
         return name.replace(".", "~2E")
-    return quote(name, safe="").replace("~", "%7E").replace("%", "~")
+    text = quote(name, safe="").replace("~", "%7E").replace("%", "~")
+    return text if len(text) <= _MAX_LOCAL_NAME_BYTES else _cut(text, f"~_{sha256(name.encode()).hexdigest()[:12]}")
+
+
+def _cut(text: str, end: str) -> str:
+    """Returns the text with this end, cut before it to the length of a local name, but not inside an escape."""
+    room = _MAX_LOCAL_NAME_BYTES - len(end)
+    return (text if len(text) <= room else re.sub("[~%].?$", "", text[:room])) + end
 
 
 def name_of_segment(text: str) -> str:

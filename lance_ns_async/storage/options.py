@@ -43,16 +43,21 @@ def merge_options(options: Mapping[str, str] | None, others: Mapping[str, str] |
     if not options or not others:
         return dict(options or others or {})
     names = {_split(key) for key in others}
-    has_credentials = any(name in _SECRETS for _, name in names)
+    replaces_credentials = has_credentials(others)
 
     def is_kept(key: str) -> bool:
         store, name = _split(key)
-        if has_credentials and (name in _SECRETS or name in _DETAILS):
+        if replaces_credentials and (name in _SECRETS or name in _DETAILS):
             return False
         # An option without the prefix of a store is one of all stores.
         return names.isdisjoint([(store, name), ("", name)]) and (bool(store) or all(name != it for _, it in names))
 
     return {**{key: value for key, value in options.items() if is_kept(key)}, **others}
+
+
+def has_credentials(options: Mapping[str, str] | None) -> bool:
+    """Returns whether there are credentials among the options."""
+    return any(_split(key)[1] in _SECRETS for key in options or ())
 
 
 def ends_soon(options: Mapping[str, str] | None) -> bool:

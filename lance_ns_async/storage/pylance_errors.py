@@ -119,7 +119,13 @@ def error(table: Table, e: Exception) -> err.LanceNamespaceError:
         text = "there is no version: nothing was written, or the data was removed"
     elif cls is err.InvalidTableStateError and (lost := _LOST_FILE.search(text)) is not None:
         text = f"its file {lost[1]} does not exist; an audit with deep=True names all"
-    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {with_remedy(text)})"))
+    text = with_remedy(text)
+    if table.signs_remotely and cls in (err.UnauthenticatedError, err.PermissionDeniedError):
+        text += (
+            "; its catalog offers only remote signing, which Lance cannot use; let the server vend credentials, or set "
+            "those of the storage as storage.*"
+        )
+    return cls(one_line(f"{PHRASES[cls]}: {spelled(table.id)} (at {table.location}: {text})"))
 
 
 def store_error_class(text: str) -> type[err.LanceNamespaceError] | None:

@@ -12,6 +12,7 @@ from lance_namespace.errors import InvalidInputError, InvalidTableStateError, La
 from lance_ns_async import AsyncNamespace, TableId
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.policy import Policy
+from lance_ns_async.model import same_place
 from lance_ns_async.registry import load
 from tests.contract.conftest import Parent
 from tests.contract.site import Site
@@ -75,12 +76,25 @@ async def test_a_location_found_relative_is_read_and_never_deleted(
     assert lance.dataset("theirs/t").count_rows() == 3
 
 
+@pytest.mark.parametrize(("location", "read"), [("s3n://b/t", "s3://b/t"), ("hdfs://h/t", "hdfs://h/t")])
+async def test_tables_at_locations_of_hadoop_are_read_at_s3_and_can_be_dropped(
+    ns: AsyncNamespace, site: Site, parent: Parent, location: str, read: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = parent.table("t")
+    if site.real or site.can.relative_locations or not await _planted(site, TableId(id), location):
+        pytest.skip("no such location can be in this catalog")
+    assert (await ns.describe_table({"id": id})).location == read
+    if location == read:
+        await ns.drop_table({"id": id})
+        assert f"because Lance cannot delete data at {location}" in caplog.text and not await ns.exists(id)
+
+
 async def _planted(site: Site, id: TableId, location: str) -> bool:
     """Puts a table into the catalog as another tool does; returns whether the catalog accepted it."""
     backend = load(site.impl)
     opened = backend.open(backend.settings.parse(site.properties), Caller(Policy(), backend.errors))
     try:
-        return (await opened.declare_table(id, location, {})).location == location
+        return same_place((await opened.declare_table(id, location, {})).location, location)
     except LanceNamespaceError:
         return False
     finally:

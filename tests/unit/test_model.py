@@ -95,6 +95,11 @@ def test_tables_keep_their_storage_options_to_themselves() -> None:
     assert (table.properties, table.version, table.managed_versioning) == (None, None, False)
 
 
+def test_locations_of_hadoop_are_read_as_s3() -> None:
+    for scheme in ("s3", "s3a", "s3n"):
+        assert Table(TableId(["t"]), f"{scheme}://b/t").location == "s3://b/t"
+
+
 def test_registrations_are_compared_by_place() -> None:
     for other in ("file:///a b/t", "file:/a%20b/t", "file://localhost/a%20b/t/", "file+uring:///a%20b/t", "/a b/t/"):
         assert same_place("/a b/t", other)

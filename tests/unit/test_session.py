@@ -127,9 +127,10 @@ def test_each_operation_of_the_spec_is_refused_in_another_loop(server: FakeIcebe
 
 
 def test_event_loops_other_than_those_of_asyncio_are_refused(server: FakeIceberg) -> None:
-    call = AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}).exists(ID)
-    with pytest.raises(InvalidInputError, match="runs on asyncio only; with trio, call the methods of a Namespace"):
-        call.send(None)
+    for ns in (AsyncNamespace.connect("iceberg", {"endpoint": server.endpoint}), used(server)):
+        for call in (ns.exists(ID), ns.aclose()):
+            with pytest.raises(InvalidInputError, match="asyncio only; with trio, call the methods of a Namespace"):
+                call.send(None)
 
 
 async def test_two_loops_at_once_are_distinguished(server: FakeIceberg) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 from pydantic import ValidationError
 
+from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.backends.directory.backend import DirSettings
 from lance_ns_async.backends.iceberg.backend import IcebergSettings
 from lance_ns_async.calls.policy import Policy
@@ -250,3 +252,8 @@ def test_http_settings_tell_the_catalog_by_its_endpoint() -> None:
 
     assert PlainSettings.parse({"endpoint": URL, "auth_token": SECRET}).identity() == URL
     assert parsed({"warehouse": "w", "credential": f"id:{SECRET}"}).identity() == f"{URL}|w|id"
+
+
+def test_a_path_counts_as_its_text(tmp_path: Path) -> None:
+    for ns in (AsyncNamespace.connect("dir", {"root": tmp_path}), DirNamespace(root=tmp_path)):
+        assert ns.namespace_id() == AsyncNamespace.connect("dir", {"root": str(tmp_path)}).namespace_id()

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
-_S3 = ("s3://", "s3a://")
-
 
 class GlueSettings(LocationSettings, AwsSettings):
     """Properties of an AWS Glue Data Catalog; all times without a unit are in seconds."""
@@ -174,7 +172,7 @@ class GlueBackend(Backend):
             return table
         table, catalog_id = await self._load(id, MaskedPartial(wire.table_and_catalog, id, self._options))
         is_there()
-        if not table.location.lower().startswith(_S3):
+        if not table.location.lower().startswith("s3://"):
             return table
         catalog_id = (await self._catalogs.parent_arguments(id.parent)).get("CatalogId", catalog_id)
         try:
@@ -334,7 +332,7 @@ class GlueBackend(Backend):
     async def layout_location(self, id: TableId) -> str:
         lower_id = TableId(name.lower() for name in id)
         if uri := await self._location_uri(id.parent):
-            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(lower_id.name)}.lance")
+            return wire.location_inside(id, f"{uri.rstrip('/')}/{segment(f'{lower_id.name}.lance')}")
         if self._place is not None:
             return default_location(self._place, lower_id)
         raise err.InvalidInputError(

@@ -14,7 +14,7 @@ from lance_ns_async.backends.shared import registrations
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.errors import ErrorTable, not_lance
-from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId, as_s3
 from lance_ns_async.storage import locations
 from lance_ns_async.storage.options import merge_options
 from lance_ns_async.transports.aws.failures import AWS_ERRORS
@@ -190,7 +190,7 @@ def names(answer: Any) -> Page[str]:
 def location_uri(id: NamespaceId, answer: Any) -> str:
     """Returns the `LocationUri` of a database; the empty string if it has none."""
     check_answer(id.name, answer["Database"].get("Name"), "database")
-    return text(answer["Database"].get("LocationUri") or "")
+    return as_s3(text(answer["Database"].get("LocationUri") or ""))
 
 
 def is_made_of(table: Table, declaration: Table) -> bool:
@@ -247,11 +247,13 @@ def replaced_input(current: StoredTable, location: str, properties: Mapping[str,
     before = current.input.get("Parameters") or {}
     own = {key: value for key, value in before.items() if key.lower() in _NOTES or key == registrations.KEY}
     parameters = {**own, "managed_by": "storage", **properties, "table_type": "lance"}
+    # The stored spelling of an unchanged location stays.
+    place = {} if location == current.table.location else {"Location": location}
     return {
         **current.input,
         "TableType": "EXTERNAL_TABLE",
         "Parameters": parameters,
-        "StorageDescriptor": {**(current.input.get("StorageDescriptor") or {}), "Location": location},
+        "StorageDescriptor": {**(current.input.get("StorageDescriptor") or {}), **place},
     }
 
 

@@ -194,7 +194,9 @@ def replacement(old: Table, location: str, properties: Mapping[str, str], result
         )
     fields = fields_of(body)
     storage = fields_of(struct_in(fields[7]))
-    storage[2] = text(2, location)
+    if location != old.location:
+        # The stored spelling of an unchanged location stays.
+        storage[2] = text(2, location)
     fields[7] = struct_field(7, *storage.values())
     own = {
         key: value for key, value in response_checks.texts(decoder.fields.get(9)).items() if key in INTERNAL_PARAMETERS

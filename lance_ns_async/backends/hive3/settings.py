@@ -22,9 +22,9 @@ _PORT = 9083
 
 def _addresses(uri: str) -> Sequence[Address]:
     addresses = []
-    for part in uri.split(","):
+    for part in map(str.strip, uri.split(",")):
         try:
-            parts = urlsplit(part.strip())
+            parts = urlsplit((part if "://" in part else f"thrift://{part}").removesuffix("/"))
             host, port = parts.hostname, _PORT if parts.port is None else parts.port
         except ValueError:
             host = None
@@ -51,7 +51,7 @@ class HiveSettings(LocationSettings):
     backend = "hive3"
 
     uri: Annotated[str, AfterValidator(_uri)] = f"thrift://localhost:{_PORT}"
-    """Address of the server; several addresses, separated by commas, are tried in order."""
+    """Address of the server, `thrift://host:port` or `host:port`; several, separated by commas, are tried in order."""
     ugi: Annotated[str, AfterValidator(_ugi)] | None = None
     """User and groups of the calls, as `user:group1,group2`, for servers without authentication."""
     root: Root | None = None

@@ -13,7 +13,7 @@ from lance_ns_async.backends.shared import vended_credentials
 from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS, identifier
 from lance_ns_async.errors import HTTP_ERRORS, ErrorTable, UnreadableRegistrationError, not_lance
 from lance_ns_async.model import Table, TableId
-from lance_ns_async.storage.options import ends_soon, merge_options
+from lance_ns_async.storage.options import ends_soon, has_credentials, merge_options
 from lance_ns_async.transports.http.signatures import SIGNING_ERRORS
 
 
@@ -130,6 +130,8 @@ ERRORS: ErrorTable = {
 DELEGATION: Mapping[str, str] = {"x-iceberg-access-delegation": "vended-credentials"}
 """The header that requests credentials."""
 
+_REMOTE_SIGNING = "s3.remote-signing-enabled"
+
 _NONE_VENDED = (InvalidInputError, TableNotFoundError, UnsupportedOperationError)
 """Errors of a server that vends no credentials for a table."""
 
@@ -193,7 +195,8 @@ def _with_options(plain: Table, properties: Mapping[str, Any]) -> Table:
         return plain
     vended_options = vended_credentials.storage_options(properties, plain.location)
     options = merge_options(plain.storage_options, vended_options)
-    return replace(plain, storage_options=options or None)
+    signs_remotely = str(properties.get(_REMOTE_SIGNING)).lower() == "true" and not has_credentials(options)
+    return replace(plain, storage_options=options or None, signs_remotely=signs_remotely)
 
 
 def _entry(plain: Table, body: Any) -> Mapping[str, Any]:

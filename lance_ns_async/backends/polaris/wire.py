@@ -15,7 +15,7 @@ from lance_ns_async.backends.shared.generic_tables import present_properties
 from lance_ns_async.backends.shared.lost_responses import LOST_RACE
 from lance_ns_async.backends.shared.response_checks import check_levels, text
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
-from lance_ns_async.model import NamespaceId, Page, TableId
+from lance_ns_async.model import NamespaceId, Page, TableId, as_s3
 from lance_ns_async.storage import locations
 from lance_ns_async.storage.locations import segment
 from lance_ns_async.transports.http import oauth2
@@ -165,7 +165,7 @@ def location_inside(id: TableId, namespace: Mapping[str, str]) -> str:
                 f"table {id}: its namespace's location {base} may also be that of another namespace, because a URI "
                 f"cannot tell {level!r} from other levels; give a location for the table, or set root"
             )
-    place = f"{base.rstrip('/')}/{segment(id.name)}"
+    place = f"{as_s3(base.rstrip('/'))}/{segment(id.name)}"
     try:
         locations.check_location(f"table {id}", place)
     except InvalidInputError as e:

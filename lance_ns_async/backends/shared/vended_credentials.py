@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from lance_ns_async.model import EXPIRY
+from lance_ns_async.model import EXPIRY, as_s3
 
 # If several properties map to one option, the last one in this order takes precedence.
 _S3: Mapping[str, str] = {
@@ -78,8 +78,8 @@ def storage_options(config: Mapping[str, Any], location: str) -> dict[str, str]:
 def nearest(entries: Iterable[Mapping[str, Any]], location: str) -> Mapping[str, Any]:
     """Returns the `config` of the entry with the longest matching `prefix` of `location`; empty if none matches."""
     # Some servers end the prefix of a table's location with a slash.
-    folder = f"{location.rstrip('/')}/"
-    fitting = [entry for entry in entries if folder.startswith(entry["prefix"])]
+    folder = as_s3(f"{location.rstrip('/')}/")
+    fitting = [entry for entry in entries if folder.startswith(as_s3(entry["prefix"]))]
     return max(fitting, key=lambda entry: len(entry["prefix"]))["config"] if fitting else {}
 
 

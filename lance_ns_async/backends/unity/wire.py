@@ -18,7 +18,7 @@ from lance_ns_async.backends.shared.response_checks import check_levels, text, t
 from lance_ns_async.backends.shared.response_checks import check_name as check_answer
 from lance_ns_async.backends.unity.columns import schema
 from lance_ns_async.errors import COMMON_ERRORS, AnotherAnswerError, Code, ErrorTable, not_lance
-from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import EXPIRY, Id, NamespaceId, Page, Table, TableId, as_s3
 from lance_ns_async.transports.http import oauth2
 
 TOKENS = "/api/1.0/unity-control/auth/tokens"
@@ -390,10 +390,8 @@ def normalize_location(id: TableId, raw: str) -> str:
     scheme = _SCHEME.match(raw)
     if not scheme and not isabs(raw):
         raise _location_error(id, raw, "is relative; give an absolute path or a URI")
-    location = raw if scheme else Path(raw).as_uri()
-    if raw.startswith("s3a://"):
-        location = f"s3://{raw.removeprefix('s3a://')}"
-    elif scheme and scheme[1] not in SCHEMES:
+    location = as_s3(raw if scheme else Path(raw).as_uri())
+    if scheme and location == raw and scheme[1] not in SCHEMES:
         raise _location_error(id, raw, f"has the scheme {scheme[1]!r}; use one of {', '.join(SCHEMES)}")
     if re.match(r"file:[^/]", raw):
         raise _location_error(id, raw, "is a relative file URI; give an absolute one, file:///path")

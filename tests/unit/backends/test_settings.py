@@ -43,7 +43,7 @@ INVALID: list[tuple[str, Mapping[str, str | None], str]] = [
         ("hive3", {"uri": uri}, "uri: not a list of thrift://host:port")
         for uri in (
             *("http://a:1", "thrift://a:1;thrift://b:2", "thrift://a:x", "thrift://me:sesame@a:1", "thrift://a:0"),
-            *("thrift://a:1#b", "thrift://", "a:1"),
+            *("thrift://a:1#b", "thrift://", "", "a:1,", "thrift://a:1/db"),
         )
     ),
     ("hive3", {"ugi": ":staff"}, "ugi: not a user"),
@@ -120,7 +120,7 @@ def test_defaults_and_addresses_of_hive() -> None:
     assert settings.route().tls is None and settings.login() is None and settings.user_and_groups() is None
     for uri, addresses in {
         "thrift://a": ["a:9083"],
-        "thrift://a:1, thrift://b:2": ["a:1", "b:2"],
+        "thrift://a:1, b:2,c, thrift://d:4/": ["a:1", "b:2", "c:9083", "d:4"],
         "thrift://[::1]:7": ["[::1]:7"],
     }.items():
         assert [str(address) for address in HiveSettings.parse({"uri": uri}).route().addresses] == addresses

@@ -85,6 +85,15 @@ def test_a_table_lies_below_the_root_by_its_names(root: str | None, location: st
     assert locations.default_location(root, TableId(["a", "t/1"])) == location
 
 
+@pytest.mark.parametrize("end", ["", ".lance"])
+def test_folder_names_of_long_names_are_cut_and_stay_distinct(tmp_path: Path, end: str) -> None:
+    names = [f"{name}{end}" for name in ("数" * 27, "数" * 29, f"{'数' * 29}b", "~" * 300, "x" * 240)]
+    places = [locations.default_location(str(tmp_path), TableId([name, name])) for name in names]
+    for place in (*places, *map(locations.unique_location, places)):
+        Path(place.removeprefix("file://")).mkdir(parents=True)
+    assert places[0].endswith(f"{'~E6~95~B0' * 27}{end}") and len(set(places)) == len(names)
+
+
 @pytest.mark.parametrize("place", ["file:///data/{}/t", "/data/{}/t", "file:///data/%C3%A9{}/t", "file:/data/{}"])
 def test_local_names_have_at_most_255_bytes(place: str) -> None:
     spare = 2 if "%C3" in place else 0

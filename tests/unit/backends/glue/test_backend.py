@@ -47,7 +47,7 @@ async def test_a_declared_table_is_an_external_one_of_lance(server: FakeGlue, ns
 @pytest.mark.parametrize(
     ("uri", "root", "location"),
     [
-        ("s3://warehouse/db/", None, "s3://warehouse/db/t~2F1.lance"),
+        ("s3a://warehouse/db/", None, "s3://warehouse/db/t~2F1.lance"),
         ("s3://warehouse/db", "s3://root", "s3://warehouse/db/t~2F1.lance"),
         (None, "s3://root/", "s3://root/other/t~2F1"),
     ],
@@ -56,6 +56,13 @@ async def test_default_location(server: FakeGlue, uri: str | None, root: str | N
     server.add_database("", "other", location=uri)
     async with connected(server, unique_locations="false", **({"root": root} if root else {})) as ns:
         assert (await declared(ns, "Other", "T/1")).location == location
+
+
+async def test_a_replacement_keeps_the_spelling_of_a_location(server: FakeGlue, ns: AsyncNamespace) -> None:
+    server.add_table("", "db", "t", location="s3a://b/t")
+    for location, stored in (("s3://b/t", "s3a://b/t"), ("s3://b/u", "s3://b/u")):
+        await ns.register_table({"id": ["db", "t"], "location": location, "mode": "Overwrite"})
+        assert server.table("", "db", "t")["StorageDescriptor"]["Location"] == stored
 
 
 async def test_without_any_place_a_location_is_requested(server: FakeGlue, ns: AsyncNamespace) -> None:

@@ -268,6 +268,14 @@ async def test_renaming_keeps_all_else_of_the_table(server: FakeHive, ns: AsyncN
     assert before[7] == after[7] and {1, 2, 5, 6, 7, 8, 10, 11, 12} <= {*before[7]}
 
 
+async def test_a_replacement_keeps_the_spelling_of_a_location() -> None:
+    async with running(connected, FakeHive(schemes={"s3a"})) as (server, ns):
+        server.add_table("hive", "default", "t", location="s3a://b/t")
+        await ns.register_table({"id": ["hive", "default", "t"], "location": "s3://b/t", "mode": "Overwrite"})
+        [altered] = [request for request in server.requests if request.method.startswith("alter_table")]
+        assert altered.arguments[3][7][2] == "s3a://b/t"
+
+
 @pytest.mark.parametrize("operation", ["rename_table", "replace_table"])
 async def test_table_replaced_by_another_client(server: FakeHive, ns: AsyncNamespace, operation: str) -> None:
     id, location = ["lake", "d", "t"], "file:///new"

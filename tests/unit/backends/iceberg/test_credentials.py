@@ -122,6 +122,13 @@ async def test_a_server_may_refuse_to_delegate_and_says_so() -> None:
         assert (await described(ns, vend=None)).location == "s3://bucket/x/t"
 
 
+async def test_an_error_names_remote_signing_where_it_is_offered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server, options = vending(load_config={"s3.remote-signing-enabled": "true"}), {"storage.region": "eu-west-1"}
+    async with running(connected, server, **options) as (_server, ns):
+        await catch(err.UnauthenticatedError, ns.open(["a", "t"]), r"a\$t .* only remote signing, .* storage\.\*")
+
+
 async def test_configured_options_do_where_credentials_are_forbidden() -> None:
     with vending(refuses_delegation=403) as server:
         async with connected(server) as ns:

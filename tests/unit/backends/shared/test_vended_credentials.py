@@ -212,7 +212,7 @@ def vending(*entries: Any) -> FakePolaris:
 
 
 async def test_credentials_come_last_in_the_names_of_lance() -> None:
-    near = {"prefix": "s3://bucket/x", "config": CONFIG}
+    near = {"prefix": "s3a://bucket/x", "config": CONFIG}
     with vending({"prefix": "s3://bucket", "config": {"s3.access-key-id": "far"}}, near) as server:
         properties = {"aws_region": "old", "k": "v"}
         server.add_table("cat", ("a",), "t", base_location="s3://bucket/x/t", properties=properties)
