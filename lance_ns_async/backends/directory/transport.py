@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ from lance_ns_async.masked import without_user
 from lance_ns_async.model import Id
 from lance_ns_async.storage.process_end import REFUSAL, GivenUp
 from lance_ns_async.storage.pylance_errors import store_error_class, with_remedy
-from lance_ns_async.storage.threads import Work
+from lance_ns_async.storage.threads import Work, aside
 
 T = TypeVar("T")
 
@@ -66,6 +67,9 @@ class LanceTransport:
         If the call is cancelled or times out, its thread continues. A `safe` call then ends at its next
         `process_end.check_given_up`.
         """
+        if "lance" not in sys.modules:
+            # The time of an attempt begins after the import, which may take seconds.
+            await aside(_import_pylance)
         limiter = self._limiter or self._open()
         attempts: list[Work] = []
 
@@ -123,6 +127,10 @@ class LanceTransport:
         # The caller's slots limit the calls; abandoned threads must not count against new ones.
         self._limiter = anyio.CapacityLimiter(float("inf"))
         return self._limiter
+
+
+def _import_pylance() -> None:
+    import lance  # noqa: F401
 
 
 def _failure(e: Exception) -> Failure:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import lance_namespace.errors as err
@@ -202,3 +205,25 @@ async def test_only_what_may_pass_is_read_again(error: Exception, cls: type[Exce
         assert len(at.calls) == sent
         await catch(cls, at.call(work, safe=False))
         assert len(at.calls) == sent + 1
+
+
+def test_pylance_is_imported_in_a_thread_before_the_first_attempt(tmp_path: Path) -> None:
+    script = """
+import asyncio, sys, threading
+from lance_ns_async import AsyncNamespace
+
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lance":
+            print(threading.current_thread() is threading.main_thread(), ns.snapshot().in_flight)
+
+async def main():
+    await ns.list_tables([])
+    await ns.aclose()
+
+ns = AsyncNamespace.connect("dir", {"root": sys.argv[1]})
+sys.meta_path.insert(0, Imports())
+asyncio.run(main())
+"""
+    run = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert run.stdout == "False 0\n"
