@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 
 @documented_by(AsyncNamespace)
+@name_iterators
 class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 

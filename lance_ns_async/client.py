@@ -34,6 +34,7 @@ from lance_ns_async.operations import columns, indexes, namespaces, partitions, 
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.rendering import name_iterators
 from lance_ns_async.session import Session, with_request_scopes
 from lance_ns_async.settings import TokenFunction, Transports, conceal, with_objects
 from lance_ns_async.spec.partitions import PartitionSpec
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 @short_tracebacks(lambda namespace, error: add_hint(namespace.session, error))
+@name_iterators
 @with_request_scopes
 class AsyncNamespace:
     """A Lance namespace over one catalog, for one event loop, with `async with` and concurrent calls.

@@ -63,7 +63,11 @@ class Id(tuple[str, ...]):
             raise InvalidInputError(f"{cls.kind} id: has {len(self)} names; at most {MAX_LEVELS} are possible")
         elements: tuple[object, ...] = self
         for name in elements:
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str):
+                raise InvalidInputError(
+                    f"{cls.kind} id: a name is a {type(name).__name__}; use a text such as 'sales.orders', or a list"
+                )
+            if not name:
                 raise InvalidInputError(f"{cls.kind} id {list(self)!r}: every name must be a non-empty string")
             if not name.isascii():
                 _check_encodable(cls.kind, self, name)

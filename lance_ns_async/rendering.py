@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import lance_namespace.errors as err
 
@@ -15,6 +16,28 @@ MISSING: Final = "missing"
 DENIED: Final = "denied"
 FAILED: Final = "failed"
 """The kinds of errors; see `error_kind`."""
+
+
+C = TypeVar("C", bound=type)
+
+
+def name_iterators(cls: C) -> C:
+    """Makes the representation of each iterator and generator name the method of the class that returned it."""
+
+    def named(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            iterator = method(*args, **kwargs)
+            iterator.__qualname__ = method.__qualname__
+            return iterator
+
+        return call
+
+    for name, method in list(vars(cls).items()):
+        returned = getattr(method, "__annotations__", {}).get("return", "")
+        if str(returned).startswith(("Iterator[", "AsyncGenerator[")):
+            setattr(cls, name, named(method))
+    return cls
 
 
 def counted(count: int, things: str) -> str:

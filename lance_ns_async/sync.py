@@ -30,6 +30,7 @@ from lance_ns_async.operations import columns, indexes, namespaces, partitions, 
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
 from lance_ns_async.progress import ProgressCallback
+from lance_ns_async.rendering import name_iterators
 from lance_ns_async.session import Session
 from lance_ns_async.settings import TokenFunction, Transports, conceal
 from lance_ns_async.spec.partitions import PartitionSpec
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 
 @documented_by(AsyncNamespace)
+@name_iterators
 class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 

@@ -155,15 +155,6 @@ def result(rankings: Mapping[str, pa.Table], k: int, *, with_row_id: bool = Fals
     return rows.drop_columns([ROW_ID]) if ROW_ID in rows.column_names and not with_row_id else rows
 
 
-_OTHER_NAMES = {
-    **dict.fromkeys(("text", "full_text_query"), "full_text"),
-    **dict.fromkeys(("limit", "n"), "k"),
-    "nearest": "vector",
-    "where": "filter",
-}
-"""Arguments of a search by what the shell, the spec and others call them."""
-
-
 def queries_by_column(
     vector: Sequence[float] | None,
     column: str | None,
@@ -181,8 +172,9 @@ def queries_by_column(
         columns: The names of the columns.
         **query: Further fields of both queries.
     """
-    for name in _OTHER_NAMES.keys() & query.keys():
-        raise err.InvalidInputError(f"{name}: unknown; use {_OTHER_NAMES[name]}")
+    for name in query:
+        if (own := requests.synonym(name, ("vector", "full_text", "k", "filter"))) not in (None, name):
+            raise err.InvalidInputError(f"{name}: unknown; use {own}")
     if vector is None and full_text is None:
         raise err.InvalidInputError("vector: pass a vector, a full_text, or both")
     if wrong := sorted({"id", "offset", "version", "branch", "vector_column"} & query.keys()):

@@ -133,6 +133,15 @@ def _check_identity(request: BaseModel) -> None:
         _check_identity(getattr(request, "query"))  # noqa: B009
 
 
+_SYNONYMS = ({"vector", "nearest"}, {"full_text_query", "full_text", "text"}, {"k", "limit", "n"}, {"filter", "where"})
+"""What the spec, the shell and other libraries call one argument of a search."""
+
+
+def synonym(name: str, known: Collection[str]) -> str | None:
+    """Returns the known name of an argument that has another name elsewhere; None if there is none."""
+    return next((own for names in _SYNONYMS if name in names for own in known if own in names), None)
+
+
 def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str) -> None:
     """Raises InvalidInputError for missing fields, and for fields that the model, or a model in it, does not have."""
     fields = _fields(model)
@@ -141,7 +150,9 @@ def _check_fields(model: type[BaseModel], values: Mapping[str, Any], where: str)
             # Some clients send all fields of their version of the spec, those without a value as null.
             if value is None:
                 continue
-            raise InvalidInputError(f"{where}{name}: unknown, {suggest(str(name), fields)}")
+            own = synonym(name, fields)
+            hint = suggest(str(name), fields) if own is None else f"use {own}"
+            raise InvalidInputError(f"{where}{name}: unknown, {hint}")
         part = fields[name]
         if part is None:
             _check_values(model, name, value, f"{where}{name}: ")

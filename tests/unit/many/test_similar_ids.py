@@ -36,5 +36,7 @@ async def test_errors_in_notebooks_name_the_probable_table(
         async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as same:
             with pytest.raises(LanceNamespaceError) as raised_async:
                 await same.open(id)
+            assert repr(same.iter_tables()).startswith("<async_generator object AsyncNamespace.iter_tables ")
+            assert repr(ns.iter_tables()).startswith("<generator object Namespace.iter_tables ")
     for error in (raised.value, raised_async.value):
         assert getattr(error, "__notes__", []) == (hint if interactive else [])

@@ -32,6 +32,7 @@ def ns(tmp_path: Path) -> Iterator[DirNamespace]:
 @pytest.mark.parametrize(
     ("operation", "fields", "message"),
     [
+        ("query_table", {"vector": {}, "k": 1, "nearest": [0.0]}, "nearest: unknown, use vector"),
         ("query_table", {"vector": {"single": [0.0]}}, "vector: single: unknown, did you mean single_vector"),
         (
             "query_table",
