@@ -194,8 +194,7 @@ def _backends(item: pytest.Item) -> set[str]:
     path = item.path.relative_to(item.config.rootpath).with_suffix("")
     texts = [*path.parts, *(it for it in _parameters(item).values() if isinstance(it, str))]
     words = {text.removeprefix("test_").split("-")[0] for text in texts}
-    names = {_OTHER_NAMES.get(word, word) for word in words}
-    return names & registry.BACKENDS.keys() or {"none"}
+    return {_OTHER_NAMES.get(word, word) for word in words} & registry.BACKENDS.keys() or {"none"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

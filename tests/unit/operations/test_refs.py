@@ -253,8 +253,7 @@ async def cut_off(ns: AsyncNamespace) -> None:
 async def check_unchanged(here: Lake) -> None:
     """Checks that no such change took effect."""
     assert await here.values("id") == [2, 3]
-    tags = (await here.ns.list_table_tags({"id": ID})).tags
-    assert {name: it.version for name, it in tags.items()} == {"kept": 2}
+    assert {name: it.version for name, it in (await here.ns.list_table_tags({"id": ID})).tags.items()} == {"kept": 2}
     assert not (await here.ns.list_table_branches({"id": ID})).branches
 
 

@@ -256,8 +256,7 @@ async def test_concurrent_refreshes_of_a_table_share_one_request() -> None:
                     await other_hold.reached()
                     hold.release()
                     other_hold.release()
-    counts = Counter(request.path for request in server.requests)
-    assert list(counts.values()) == [1, 1]
+    assert list(Counter(request.path for request in server.requests).values()) == [1, 1]
     assert {task.result().location for task in tasks} == {"s3://lake/a/t", "s3://lake/a/u"}
     assert all((task.result().storage_options or {})["aws_access_key_id"] == "key" for task in tasks)
 
