@@ -93,9 +93,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Excludes files without selected tests, and folders without such files, whose fixtures may need other packages.
-
-    Importing all tests takes each process half a minute.
-    """
+    Importing all tests takes each process half a minute."""
     selection, mark = config.stash.get(SELECTION, None), config.getoption("--marked")
     if selection is None and mark is None:
         return None

@@ -1,9 +1,6 @@
 """Operations of the protocol on a server, and the behaviour for servers that lack one or respond differently.
-
-Tables at the root of pylance's own server, which spells their locations in two ways.
-
-Credentials of tables from a REST server, requested by many readers at once.
-"""
+Tables at the root of pylance's own server, which spells their locations in two ways. Credentials of tables from a REST
+server, requested by many readers at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Unity Catalog: bodies, versions of the API, and creations that the server does not make unique.
-
-A Unity server with authorization: it checks a location before the name, and refuses one that is in use.
-"""
+"""Unity Catalog: bodies, versions of the API, and creations that the server does not make unique. A server with
+authorization checks a location before the name, and refuses one that is in use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Names, properties and locations: invalid ones are reported without a call.
-
-Complete listings of Unity schemas and tables, and descriptions of many tables by pages or one by one.
-"""
+"""Names, properties and locations: invalid ones are reported without a call. Complete listings of
+Unity schemas and tables, and descriptions of many tables by pages or one by one."""
 
 from __future__ import annotations
 
