@@ -68,6 +68,8 @@ def instrument(
     A span lasts as long as its call. Its parent is the current span where the operation was called, in any thread.
     Requests over HTTP get the W3C headers `traceparent` and `tracestate` of that parent; baggage is not sent.
 
+    In a program with an active `Instrumentor`, as under `opentelemetry-instrument`, this records nothing more.
+
     Args:
         namespace: The namespace to instrument.
         catalog: The catalog's name in attributes; None for its address, as in `namespace_id`.
@@ -75,6 +77,9 @@ def instrument(
         tracer_provider: None for OpenTelemetry's global provider.
         meter_provider: None for OpenTelemetry's global provider.
     """
+    if Instrumentor.is_active():
+        yield
+        return
     attributes = _Catalog.of(namespace.namespace_id(), catalog)
     with _record(namespace.observe, namespace.snapshot, attributes, ids, tracer_provider, meter_provider):
         yield
@@ -112,9 +117,14 @@ class Instrumentor:
             Instrumentor._recordings[caller] = end = finalize(caller, stack.close)
             end.atexit = False
 
-        if Instrumentor._hook is None:
+        if not self.is_active():
             Instrumentor._hook = record
             on_open.append(record)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Returns whether namespaces that are opened now are recorded."""
+        return cls._hook is not None
 
     def uninstrument(self, **_: Any) -> None:
         """Ends the recording, also of open namespaces.

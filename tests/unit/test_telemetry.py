@@ -265,7 +265,8 @@ def test_the_entry_point_instruments_what_is_opened_later(server: FakeIceberg, w
             with IcebergNamespace(endpoint=server.endpoint) as ns:
                 earlier.describe_table(TABLE)
                 assert not watcher.spans()
-                ns.describe_table(TABLE)
+                with watcher.watch(ns):
+                    ns.describe_table(TABLE)
                 assert get_attribute(watcher.spans()[-1], "lance_ns.table") == "db$t" and len(watcher.spans()) == 2
                 assert watcher.value("lance_ns.call.limit") == 32
             # The end of a namespace ends its measurements.
