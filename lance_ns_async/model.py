@@ -65,7 +65,7 @@ class Id(tuple[str, ...]):
         for name in elements:
             if not isinstance(name, str):
                 raise InvalidInputError(
-                    f"{cls.kind} id: a name is a {type(name).__name__}; use a text such as 'sales.orders', or a list"
+                    f"{cls.kind} id: every name must be a non-empty string, not of type {type(name).__name__}"
                 )
             if not name:
                 raise InvalidInputError(f"{cls.kind} id {list(self)!r}: every name must be a non-empty string")

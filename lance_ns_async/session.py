@@ -12,14 +12,14 @@ from functools import wraps
 from hashlib import sha256
 from inspect import iscoroutinefunction
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableColumnNotFoundError
 
 from lance_ns_async import registry
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls import request_headers
-from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.caller import Caller, on_open
 from lance_ns_async.calls.deadline import operation_end
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.steps import next_step
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lance_namespace import LanceNamespace
 
 C = TypeVar("C", bound=type)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _SECRET_DIGEST_KEY = os.urandom(16)
@@ -271,6 +272,19 @@ def with_request_scopes(cls: C) -> C:
     return cls
 
 
+def traced(
+    function: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]:
+    """Makes the calls of an operation on many tables parts of one operation in traces."""
+
+    @wraps(function)
+    async def run(session: Session, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with session.caller.observers.operation(function.__name__):
+            return await function(session, *args, **kwargs)
+
+    return run
+
+
 def open_catalog(
     impl: str,
     properties: Mapping[str, str],
@@ -291,6 +305,8 @@ def open_catalog(
     settings = backend_class.settings.parse(properties)
     limits, id = settings.limit(policy or settings.policy()), _id(impl, settings, properties)
     caller = Caller(limits, backend_class.errors, slots=limits.slots(id))
+    for function in on_open:
+        function(id, caller)
     backend = backend_class.open(settings, caller)
     return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry instrumentation: a span for each attempt of a remote call, and metrics.
+"""OpenTelemetry instrumentation: spans of remote calls and of operations on many tables, and metrics.
 
 The names of the metrics are in `lance_ns_async.calls.metrics`, because the gateway uses them, too. Beside them are the
 names of the semantic conventions for database clients, which tools know:
@@ -8,18 +8,21 @@ https://opentelemetry.io/docs/specs/semconv/database/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from threading import Lock
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary, finalize
 
+from lance_ns_async.calls.caller import Caller, on_open
 from lance_ns_async.calls.metrics import (
     BOUNDS,
     DURATION,
+    ERROR,
     LOAD,
     OPERATION,
     PREFIX,
@@ -28,7 +31,7 @@ from lance_ns_async.calls.metrics import (
     call_labels,
     measure_call,
 )
-from lance_ns_async.calls.observers import Call
+from lance_ns_async.calls.observers import Call, Observer
 from lance_ns_async.model import TableId
 
 try:
@@ -65,6 +68,8 @@ def instrument(
     A span lasts as long as its call. Its parent is the current span where the operation was called, in any thread.
     Requests over HTTP get the W3C headers `traceparent` and `tracestate` of that parent; baggage is not sent.
 
+    In a program with an active `Instrumentor`, as under `opentelemetry-instrument`, this records nothing more.
+
     Args:
         namespace: The namespace to instrument.
         catalog: The catalog's name in attributes; None for its address, as in `namespace_id`.
@@ -72,13 +77,80 @@ def instrument(
         tracer_provider: None for OpenTelemetry's global provider.
         meter_provider: None for OpenTelemetry's global provider.
     """
+    if Instrumentor.is_active():
+        yield
+        return
     attributes = _Catalog.of(namespace.namespace_id(), catalog)
+    with _record(namespace.observe, namespace.snapshot, attributes, ids, tracer_provider, meter_provider):
+        yield
+
+
+class Instrumentor:
+    """Instruments all namespaces that the process opens; the entry point of `opentelemetry-instrument`."""
+
+    _recordings: ClassVar[WeakKeyDictionary[Caller, finalize[[], Caller]]] = WeakKeyDictionary()
+    _hook: ClassVar[Callable[[str, Caller], None] | None] = None
+
+    def instrument(
+        self,
+        *,
+        ids: bool = True,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        **_: Any,
+    ) -> None:
+        """Records spans and metrics for every namespace that is opened from now on; a second call changes nothing.
+
+        Args:
+            ids: Whether spans contain the ids of tables and namespaces; metrics never do.
+            tracer_provider: None for OpenTelemetry's global provider.
+            meter_provider: None for OpenTelemetry's global provider.
+            **_: Options of OpenTelemetry's own instrumentors, which are ignored.
+        """
+
+        def record(id: str, caller: Caller) -> None:
+            stack = ExitStack()
+            attributes = _Catalog.of(id, None)
+            # Nothing in the stack may refer to the caller, whose end closes it.
+            observe, snapshot = caller.observers.with_one, caller.slots.snapshot
+            stack.enter_context(_record(observe, snapshot, attributes, ids, tracer_provider, meter_provider))
+            Instrumentor._recordings[caller] = end = finalize(caller, stack.close)
+            end.atexit = False
+
+        if not self.is_active():
+            Instrumentor._hook = record
+            on_open.append(record)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        """Returns whether namespaces that are opened now are recorded."""
+        return cls._hook is not None
+
+    def uninstrument(self, **_: Any) -> None:
+        """Ends the recording, also of open namespaces.
+
+        Args:
+            **_: Options of OpenTelemetry's own instrumentors, which are ignored.
+        """
+        if Instrumentor._hook is not None:
+            on_open.remove(Instrumentor._hook)
+            Instrumentor._hook = None
+        for end in list(Instrumentor._recordings.values()):
+            end()
+
+
+@contextmanager
+def _record(
+    observe: Callable[[Observer], AbstractContextManager[None]],
+    snapshot: Callable[[], CallLoad],
+    catalog: _Catalog,
+    ids: bool,
+    tracer_provider: TracerProvider | None,
+    meter_provider: MeterProvider | None,
+) -> Iterator[None]:
     tracer = trace.get_tracer(_SCOPE, _VERSION, tracer_provider)
     instruments = _instruments(meter_provider)
-    with (
-        namespace.observe(_CallRecorder(attributes, tracer, instruments, ids)),
-        instruments.watch(namespace.snapshot, attributes),
-    ):
+    with observe(_CallRecorder(catalog, tracer, instruments, ids)), instruments.watch(snapshot, catalog):
         yield
 
 
@@ -179,11 +251,27 @@ class _CallRecorder:
         _PROPAGATOR.inject(headers)
         return headers
 
+    @contextmanager
+    def operation(self, name: str) -> Iterator[None]:
+        attributes = {**self._common, OPERATION: name, **self._conventional, "db.operation.name": name}
+        with self._tracer.start_as_current_span(
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                # Its message may contain ids.
+                span.set_attribute(ERROR, type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
     def _details(self, call: Call) -> Mapping[str, str | int | bool]:
         """Returns the attributes that only a span has."""
         details: dict[str, str | int | bool] = {f"{PREFIX}attempt": call.attempt}
         if call.hedge:
             details[f"{PREFIX}hedge"] = True
+        if call.http_status is not None:
+            details["http.response.status_code"] = call.http_status
         if self._ids:
             details[f"{PREFIX}{call.subject.kind}"] = str(call.subject)
             if isinstance(call.subject, TableId):

@@ -93,9 +93,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Excludes files without selected tests, and folders without such files, whose fixtures may need other packages.
-
-    Importing all tests takes each process half a minute.
-    """
+    Importing all tests takes each process half a minute."""
     selection, mark = config.stash.get(SELECTION, None), config.getoption("--marked")
     if selection is None and mark is None:
         return None
@@ -194,8 +192,7 @@ def _backends(item: pytest.Item) -> set[str]:
     path = item.path.relative_to(item.config.rootpath).with_suffix("")
     texts = [*path.parts, *(it for it in _parameters(item).values() if isinstance(it, str))]
     words = {text.removeprefix("test_").split("-")[0] for text in texts}
-    names = {_OTHER_NAMES.get(word, word) for word in words}
-    return names & registry.BACKENDS.keys() or {"none"}
+    return {_OTHER_NAMES.get(word, word) for word in words} & registry.BACKENDS.keys() or {"none"}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

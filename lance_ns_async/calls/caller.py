@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError, ThrottlingError, UnauthenticatedError
 
 from lance_ns_async.calls.deadline import operation_end, remaining
-from lance_ns_async.calls.observers import Call, Observer, Observers
+from lance_ns_async.calls.observers import Call, Observer, Observers, http_status
 from lance_ns_async.calls.policy import Policy, Repetition, TryAgainError
 from lance_ns_async.calls.slots import CallOutcome, Slots
 from lance_ns_async.calls.steps import begin_step, scheduler
@@ -28,6 +28,9 @@ log: logging.Logger = logging.getLogger(__name__)
 _MAX_PAUSE_SECONDS_IN_THREAD = 1.0  # Maximum seconds of a pause that holds a slot and a worker thread.
 _WORKS_SECONDS = 1.0  # Seconds since a response in which a catalog that throttles certainly works.
 _MAX_SURPLUS = 4  # Maximum number of attempts of a call that do not count because they may have been one too many.
+
+on_open: list[Callable[[str, Caller], None]] = []
+"""Functions that receive the id and the caller of each catalog that is opened in this process."""
 
 
 class Caller:
@@ -171,7 +174,9 @@ class Caller:
         operation, subject = call.operation, call.subject
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s %s: %s in %.1f ms, attempt %d", operation, spelled(subject), outcome, seconds * 1e3, attempt)
-        self.observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge))
+        status = http_status.get()
+        http_status.set(None)
+        self.observers.notify(Call(operation, subject, attempt, seconds, outcome, hedge, status))
 
 
 @dataclass(slots=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from lance_ns_async.model import Id
 
+T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
+
+http_status: ContextVar[int | None] = ContextVar("http_status", default=None)
+"""The HTTP status of the attempt in this task, which its transport sets if there are observers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,8 @@ class Call:
     """`"ok"`, the most specific code of the failure, the error class of a rejected response, or `"cancelled"`."""
     hedge: bool = False
     """Whether it was a second, concurrent sending of a slow call; the slower of the two is cancelled."""
+    http_status: int | None = None
+    """The status of the response; None without a response, and for catalogs without HTTP."""
 
 
 Observer = Callable[[Call], None]
@@ -34,13 +42,16 @@ Observer = Callable[[Call], None]
 
 @runtime_checkable
 class TraceObserver(Protocol):
-    """An observer that also provides the headers by which a server adds its spans to the trace of the caller."""
+    """An observer that also knows the trace of the caller."""
 
     def __call__(self, call: Call) -> None:
         """Receives a call."""
 
     def trace_headers(self) -> Mapping[str, str]:
-        """Returns the headers for a call that is sent in the current context; runs in the event loop's thread."""
+        """Returns the headers by which a server adds its spans to the trace; runs in the event loop's thread."""
+
+    def operation(self, name: str) -> AbstractContextManager[None]:
+        """Returns a context in which calls are parts of one operation."""
 
 
 class Observers:
@@ -66,6 +77,29 @@ class Observers:
                 headers |= observer.trace_headers()
         return headers
 
+    @contextmanager
+    def operation(self, name: str) -> Iterator[None]:
+        """Makes the calls in the context parts of one operation in traces."""
+        with ExitStack() as stack:
+            for observer in tuple(self.all):
+                if isinstance(observer, TraceObserver):
+                    stack.enter_context(observer.operation(name))
+            yield
+
+    async def walk(self, name: str, groups: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """Yields the groups, whose calls are parts of one operation in traces."""
+        if not self.all:
+            async for each in groups:
+                yield each
+            return
+        # The consumer keeps its own context, and may ask for each group in another task.
+        operation, context = self.operation(name), copy_context()
+        context.run(operation.__enter__)
+        with ExitStack() as stack:
+            stack.push(lambda *error: context.run(operation.__exit__, *error))
+            while (group := await asyncio.create_task(next_group(groups), context=context)) is not None:
+                yield group
+
     def notify(self, call: Call) -> None:
         """Passes a call to each observer."""
         for observer in tuple(self.all):
@@ -73,3 +107,8 @@ class Observers:
                 observer(call)
             except Exception:  # an observer's error must not change the outcome of the call
                 log.exception("an observer of remote calls failed")
+
+
+async def next_group(groups: AsyncGenerator[T, None]) -> T | None:
+    """Returns the next group; None at the end."""
+    return await anext(groups, None)

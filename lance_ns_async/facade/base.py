@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, T
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
-from lance_ns_async.calls.observers import Observer
+from lance_ns_async.calls.observers import Observer, next_group
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.calls.tagged_results import CacheUse
@@ -228,7 +228,7 @@ class Facade:
         lease = self._lease()
         groups = walk(lease.session)
         try:
-            while (group := lease.loop.run(_following(groups))) is not None:
+            while (group := lease.loop.run(next_group(groups))) is not None:
                 yield from group
         except LanceNamespaceError as e:
             raise without_inner_calls(e) from e.__cause__
@@ -323,7 +323,3 @@ def _unpickle(cls: type[Facade], impl: str, properties: Mapping[str, str], polic
     namespace = cls.__new__(cls)
     Facade.__init__(namespace, impl, properties, policy)
     return namespace
-
-
-async def _following(groups: AsyncGenerator[Sequence[T], None]) -> Sequence[T] | None:
-    return await anext(groups, None)

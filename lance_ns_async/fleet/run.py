@@ -109,6 +109,10 @@ def start(
     """Provides a run that observes the calls of the namespaces; for `progress` see `show_progress`."""
     with ExitStack() as stack:
         run = Run(operation, stack.enter_context(show_progress(progress, operation)))
+        # The span of the first catalog contains the calls to all.
+        for first in namespaces[:1]:
+            if isinstance(first, AsyncNamespace):
+                stack.enter_context(first.session.caller.observers.operation(operation))
         for namespace in {id(namespace): namespace for namespace in namespaces}.values():
             stack.enter_context(namespace.observe(run.note))
         yield run

@@ -22,7 +22,7 @@ from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.operations import requests
 from lance_ns_async.operations.requests import FieldsOrId
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 
 T = TypeVar("T")
 
@@ -57,11 +57,12 @@ async def describe_group(
     Returns:
         The described tables, and an error for each other id.
     """
-    with session.within(None):
+    with session.caller.observers.operation("stream_tables"), session.within(None):
         workers = session.workers(max_in_flight)
         return await describe.describe_tables(session.backend, group, max_in_flight=workers, places=places)
 
 
+@traced
 async def list_many(
     session: Session,
     namespaces: Iterable[Iterable[str]],
@@ -77,6 +78,7 @@ async def list_many(
         return await lister.many(namespace_ids, Steps(len(namespace_ids), show).advance)
 
 
+@traced
 async def register_tables(
     session: Session,
     tables: Iterable[spec.RegisterTableRequest | FieldsOrId],
@@ -135,6 +137,7 @@ async def register_each(
     await declare.declare_tables(session.backend, valid_declarations, finish, max_in_flight=max_in_flight)
 
 
+@traced
 async def protect_tables(
     session: Session, namespace: Iterable[str] = (), *, recursive: bool = True, max_in_flight: int | None = None
 ) -> Sequence[TableId]:
@@ -167,21 +170,23 @@ def table_groups(
     session: Session, namespace: Iterable[str] = (), *, recursive: bool = False
 ) -> AsyncGenerator[Sequence[TableId], None]:
     """Yields the results of `iter_tables` in the groups in which they arrive."""
-    return _in_loop(session, lambda: session.tree(namespace).tables(recursive=recursive))
+    return _in_loop(session, "iter_tables", lambda: session.tree(namespace).tables(recursive=recursive))
 
 
 def namespace_groups(
     session: Session, namespace: Iterable[str] = (), *, recursive: bool = False
 ) -> AsyncGenerator[Sequence[NamespaceId], None]:
     """Yields the results of `iter_namespaces` in the groups in which they arrive."""
-    return _in_loop(session, lambda: session.tree(namespace).namespaces(recursive=recursive))
+    return _in_loop(session, "iter_namespaces", lambda: session.tree(namespace).namespaces(recursive=recursive))
 
 
-async def _in_loop(session: Session, walk: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+async def _in_loop(
+    session: Session, operation: str, walk: Callable[[], AsyncGenerator[T, None]]
+) -> AsyncGenerator[T, None]:
     """Yields the groups of a walk after a check that the session belongs to the running event loop."""
     session.check_loop()
-    async with aclosing(walk()) as groups:
-        async for group in groups:
+    async with aclosing(walk()) as groups, aclosing(session.caller.observers.walk(operation, groups)) as observed:
+        async for group in observed:
             yield group
 
 

@@ -15,7 +15,7 @@ from lance_ns_async.many.patterns import What
 from lance_ns_async.many.search import describe_selected, read_selection
 from lance_ns_async.model import Table
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.storage.datasets import Snapshot
 from lance_ns_async.storage.threads import in_thread
 
@@ -37,6 +37,7 @@ async def open(
     return await session.read(id, lambda dataset, _: dataset, snapshot)
 
 
+@traced
 async def open_many(
     session: Session,
     what: What,

@@ -20,7 +20,7 @@ from lance_ns_async.many.search import describe_selection, search
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.operations import requests, rows, searching
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.spec.extensions import MAX_NAMES, SearchTablesRequest
 from lance_ns_async.storage import arrow
 from lance_ns_async.storage.sql_bounds import Texts
@@ -37,6 +37,7 @@ _SHARE = 1 / 3  # The share of the time of an attempt that a server gets for one
 _INLINE = 1000  # The number of rows that are ranked in the event loop; more are ranked in a thread.
 
 
+@traced
 async def search_many(
     session: Session,
     /,
@@ -197,6 +198,7 @@ def queries_by_column(
     return requests_by_column
 
 
+@traced
 async def count_many(
     session: Session,
     what: What,

@@ -28,7 +28,7 @@ from lance_ns_async.operations import rows
 from lance_ns_async.operations.tables import describe_table
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import counted
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.spec import arrow_json
 from lance_ns_async.storage.pylance_errors import translate_errors
 from lance_ns_async.storage.scanning import Condition, conform, has_columns, scan, select
@@ -190,6 +190,7 @@ class Sources:
     errors: Mapping[TableId | NamespaceId, err.LanceNamespaceError]
 
 
+@traced
 async def scan_many(
     session: Session,
     what: What,

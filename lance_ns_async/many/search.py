@@ -13,11 +13,10 @@ from lance_ns_async.engine import describe
 from lance_ns_async.engine.describe import OnTable
 from lance_ns_async.engine.list import Lister, TableFilter
 from lance_ns_async.engine.results import BulkResult
-from lance_ns_async.many import bulk
 from lance_ns_async.many.patterns import Pattern, Selection, What, items, matcher, parse_item
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,7 @@ async def search(
     )
 
 
+@traced
 async def describe_tables(
     session: Session,
     what: What,
@@ -264,7 +264,7 @@ class _Walk:
         names = {name for some in child_names if some is not None for name in some}
         if None in child_names:
             try:
-                async with aclosing(bulk.namespace_groups(self._session, at)) as groups:
+                async with aclosing(self._session.tree(at).namespaces(recursive=False)) as groups:
                     async for group in groups:
                         names.update(child.name for child in group)
             except LanceNamespaceError as e:

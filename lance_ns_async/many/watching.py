@@ -168,7 +168,7 @@ class Watch:
         due = await self._work(lambda: set(_first(before.tables, share)))
         for id in _first(self._foreign, share):
             del self._foreign[id]
-        with self._session.within(None):
+        with self._session.caller.observers.operation("watch"), self._session.within(None):
             try:
                 look = await self._list(due)
             except err.InvalidInputError:

@@ -18,7 +18,7 @@ from lance_ns_async.lifecycle import creating
 from lance_ns_async.model import Partition, Table, TableId
 from lance_ns_async.operations import rows
 from lance_ns_async.operations.tables import drop_table
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.spec.arrow_json import arrow_schema, json_schema
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec, with_field_ids
 from lance_ns_async.storage import arrow, datasets, fields
@@ -84,6 +84,7 @@ def _checked(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
+@traced
 async def list_partitions(session: Session, where: str | None = None) -> list[Partition]:
     return (await _select(session, where))[1]
 
@@ -120,6 +121,7 @@ def _by_values(partition: Partition) -> tuple[Any, ...]:
     return partition.spec_version, *((1,) if value is None else (0, value) for value in partition.values.values())
 
 
+@traced
 async def write_partitions(session: Session, data: Any, *, max_in_flight: int | None = None) -> Mapping[TableId, int]:
     workers = session.workers(max_in_flight)
     with _operation(session, "write_partitions"):
@@ -188,6 +190,7 @@ def _first(errors: Mapping[TableId, err.LanceNamespaceError], done: str) -> err.
     return error
 
 
+@traced
 async def drop_partitions(session: Session, where: str, *, max_in_flight: int | None = None) -> list[Partition]:
     workers = session.workers(max_in_flight)
     if where is None:
@@ -263,6 +266,7 @@ def _conform(part: pa.Table, schema: pa.Schema) -> pa.Table:
     return result
 
 
+@traced
 async def open_partitions(
     session: Session, where: str | None = None, *, max_in_flight: int | None = None
 ) -> PartitionedDataset:

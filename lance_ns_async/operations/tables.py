@@ -21,12 +21,13 @@ from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import requests, searching
 from lance_ns_async.operations.requests import operation, pass_on, passed_on
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.spec.responses import CreateTableResponse, ListTablesResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
 
 
+@traced
 @operation
 async def list_tables(session: Session, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
     if request.include_declared is False and session.backend.passes_on("list_tables"):
@@ -48,6 +49,7 @@ async def list_tables(session: Session, request: spec.ListTablesRequest) -> spec
     return ListTablesResponse(tables=list(page.items), page_token=page.token)
 
 
+@traced
 @operation
 async def list_all_tables(session: Session, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
     keep = partial(_select_written, session, session.lister()) if request.include_declared is False else None

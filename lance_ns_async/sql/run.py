@@ -24,7 +24,7 @@ from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.progress import ProgressCallback, show_progress
 from lance_ns_async.rendering import counted
-from lance_ns_async.session import Session
+from lance_ns_async.session import Session, traced
 from lance_ns_async.sql.restrictions import Restrictions
 from lance_ns_async.sql.statement import Reading, Statement, parse
 from lance_ns_async.sql.tables import Tables
@@ -119,6 +119,7 @@ class SqlResult:
         return html_rows(self.line(), self.rows)
 
 
+@traced
 async def sql(
     session: Session,
     text: str,

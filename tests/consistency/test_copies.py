@@ -63,14 +63,8 @@ class Outcome:
 
 
 def run(job: Job, *, changes: int, kills: int, seed: int) -> Outcome:
-    """Copies, kills the process a number of times, and lets a last process finish.
-
-    Args:
-        job: The copy.
-        changes: The number of changed tables; the kills are distributed over them.
-        kills: The number of kills; before some of them, nothing is changed.
-        seed: Determines the moments.
-    """
+    """Copies, kills the process a number of times, and lets a last process finish. The kills are distributed over the
+    changed tables, at moments of the seed; before some of them, nothing is changed."""
     random = Random(seed)
     # Changes in flight take effect although their process is killed.
     points = sorted(random.sample(range(1, changes - 2 * IN_FLIGHT * kills), kills))
@@ -138,12 +132,8 @@ async def _copied(job: Job, count: int | None, early: bool) -> Finish:
 
 
 async def differences(job: Job, where: str) -> tuple[int, list[str]]:
-    """Returns the number of tables in the target, and their differences from those of the source, by describe.
-
-    Args:
-        job: The copy; the property `i` of each table is compared, too.
-        where: The namespace in the target.
-    """
+    """Returns the number of tables in the namespace `where` of the target, and their differences from those of the
+    source, by describe and by the property `i`."""
     async with AsyncNamespace.connect(*job.source) as source, AsyncNamespace.connect(*job.target) as target:
         originals = {id.name: table for id, table in (await _describe(source, job.what)).items()}
         copies = {id.name: table for id, table in (await _describe(target, where)).items()}

@@ -51,8 +51,7 @@ async def in_two_threads(site: Site, make: Make) -> list[type[err.LanceNamespace
             return await outcome(make(ns))
 
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(asyncio.run, one()) for _ in range(2)]
-        return [await asyncio.wrap_future(future) for future in futures]
+        return [await asyncio.wrap_future(future) for future in [pool.submit(asyncio.run, one()) for _ in range(2)]]
 
 
 @pytest.mark.parametrize("run", [in_one_loop, in_two_threads])

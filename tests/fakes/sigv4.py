@@ -112,12 +112,7 @@ class FakeSts(FakeServer):
     """Issues `ASIAROLE1`, `ASIAROLE2` and so on, which its service then accepts."""
 
     def __init__(self, signatures: Signatures, service: Signatures) -> None:
-        """Creates it.
-
-        Args:
-            signatures: The keys that may assume a role.
-            service: The service that accepts the roles' keys.
-        """
+        """Creates it. `signatures` are the keys that may assume a role; `service` accepts the roles' keys."""
         super().__init__()
         self._signatures = signatures
         self._service = service

@@ -25,12 +25,8 @@ class Tokens:
         subjects: Collection[str] = (),
         refreshes: bool = False,
     ) -> None:
-        """Creates an endpoint.
-
-        Args:
-            subjects: Tokens of others that are exchanged for its own; a client's secret is then not required.
-            refreshes: Whether each token comes with a refresh token, which is good for one use.
-        """
+        """Creates an endpoint. `subjects` are exchanged for its own tokens, without a client's secret. With
+        `refreshes`, each token comes with a refresh token for one use."""
         self.subjects = set(subjects)  # Tokens of other issuers that are exchanged for its own
         self.forms: list[dict[str, str]] = []  # The form of each request for a token
         self._refreshes = refreshes

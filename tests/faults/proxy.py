@@ -221,15 +221,8 @@ class Proxy(Server):
         every: int = 1,
         undo: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """Injects a fault into requests.
-
-        Args:
-            fault: The fault; None ends all faults.
-            only: Selects the requests that get the fault.
-            times: Number of requests that get the fault; None for all.
-            every: Of the selected requests, each of this number gets the fault.
-            undo: Undoes the request at the catalog, before the response with the fault.
-        """
+        """Injects a fault into `times` requests (None for all), of each `every`th that `only` selects. Without a fault,
+        all faults end. `undo` undoes the request at the catalog, before the response with the fault."""
         self._fault, self._only, self._left, self._every, self._undo = fault, only, times, every, undo
         self._count = 0
 

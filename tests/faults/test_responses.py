@@ -239,13 +239,11 @@ async def _walk(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
 
 
 async def _many(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    listing = await ns.list_many([parent])
-    return [id.name for id in listing.raise_for_errors().tables[parent]]
+    return [id.name for id in (await ns.list_many([parent])).raise_for_errors().tables[parent]]
 
 
 async def _many_for_a_while(ns: AsyncNamespace, parent: NamespaceId) -> list[str]:
-    listing = await ns.list_many([parent], timeout=1)
-    return [id.name for id in listing.raise_for_errors().tables[parent]]
+    return [id.name for id in (await ns.list_many([parent], timeout=1)).raise_for_errors().tables[parent]]
 
 
 WAYS = pytest.mark.parametrize("ask", with_usual([_list, _walk, _many], _list, _many))

@@ -101,8 +101,7 @@ class Trial:
             self._wrong("describe", f"{name} is at {result.location}")
 
     def _may_say_missing(self) -> bool:
-        expected = (self._fault.expected or {}).values()
-        return any(it is not None and it.error is TableNotFoundError for it in expected)
+        return any(it is not None and it.error is TableNotFoundError for it in (self._fault.expected or {}).values())
 
     async def _check_list(self) -> None:
         result = await self._outcome("list", self._ns.list_tables(ListTablesRequest(id=list(self._id("new").parent))))

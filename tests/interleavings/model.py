@@ -82,12 +82,7 @@ EXCUSED = re.compile(
 
 
 def state_before(location: str | None, copied: str | None) -> State:
-    """Returns the state before the programs.
-
-    Args:
-        location: The location of `a`; None if it does not exist.
-        copied: The location of a table in another catalog; None if there is none.
-    """
+    """Returns the state before the programs: `a`, and a table in another catalog, at these locations if they exist."""
     state = State((), ())
     if location is not None:
         state = state.lead("a", location).write(location, Data(SECOND, FIRST))
@@ -187,14 +182,8 @@ def _rename(name: str, to: str) -> Take:
 
 
 def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> list[Steps]:
-    """Returns the steps of a successful operation, in the ways in which it can go.
-
-    Args:
-        number: The number of the event, by which the place of a new table is named.
-        event: The operation and its answer.
-        places: The locations of places, as far as known.
-        rules: What the catalog can do.
-    """
+    """Returns the steps of a successful operation, in the ways in which it can go. `number` is that of the event, by
+    which the place of a new table is named; `places` are the locations as far as known."""
     it, new = event.action, _new(number, places)
     rows = frozenset(it.rows)
     add = _write(lambda old: Data(rows, rows) if old is None else old._replace(rows=old.rows | rows))
@@ -280,16 +269,8 @@ def check(
     left: Mapping[str, Found],
     rules: Rules,
 ) -> str | None:
-    """Returns why a run has no explanation; None if it has one.
-
-    Args:
-        events: The operations with their answers.
-        location: The location of `a` before; None if it did not exist.
-        start: The state before.
-        names: What a client found at the names afterwards.
-        left: What it found at locations that answers had, and that no name leads to.
-        rules: What the catalog can do.
-    """
+    """Returns why a run has no explanation; None if it has one. `location` is that of `a` before, `names` is what a
+    client found at the names afterwards, and `left` what it found at locations of answers to which no name leads."""
     for event in events:
         outcome = event.outcome
         if outcome.error is None or outcome.error in EXPECTED or outcome.is_unknown:

@@ -203,5 +203,4 @@ async def shortest(stage: Stage, story: Story) -> Story:
 
 
 def _turns(story: Story) -> int:
-    clients = [client for client, _ in story.trace]
-    return sum(one != other for one, other in pairwise(clients))
+    return sum(one != other for one, other in pairwise([client for client, _ in story.trace]))

@@ -293,11 +293,8 @@ class PartitionedStage(Stage):
     async def judge(
         self, events: Sequence[Event], first: str | None
     ) -> tuple[Mapping[str, Found], Mapping[str, Found], str | None]:
-        """Returns the rows of the partitions, and which of them are wrong.
-
-        A row is there if no drop of its partition ended after its write began, and it is not there if such a drop began
-        after its write ended.
-        """
+        """Returns the rows of the partitions, and which of them are wrong. A row is there if no drop of its partition
+        ended after its write began, and it is not there if such a drop began after its write ended."""
         found, wrong = {}, []
         for name in ("a", "b"):
             dataset = await self.observer.open_partitions(f"part = '{name}'")

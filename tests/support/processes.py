@@ -74,11 +74,8 @@ def _execute(connection: Connection, script: str, arguments: Sequence[str]) -> N
 
 @contextmanager
 def stuttering(process_id: int, seed: int | None) -> Iterator[None]:
-    """Stops a process at random moments for a few milliseconds while the context is open, as a loaded machine does.
-
-    Args:
-        seed: Chooses the moments; None stops nothing.
-    """
+    """Stops a process at random moments for a few milliseconds while the context is open, as a loaded machine does. The
+    seed chooses the moments; None stops nothing."""
     if seed is None:
         yield
         return

@@ -39,8 +39,7 @@ class Clients:
 
 async def code(call: Awaitable[Any]) -> str:
     """Returns the error code of a failing call; the status if the response has no code."""
-    failed = await catch(ClientError, call)
-    return str(failed.value.response["Error"]["Code"])
+    return str((await catch(ClientError, call)).value.response["Error"]["Code"])
 
 
 ACCOUNT, OTHER = "123456789012", "999999999999"
@@ -92,8 +91,7 @@ async def test_lists_of_catalogs(client: Any, arguments: dict[str, Any], ids: An
     if isinstance(ids, str):
         assert await code(client.get_catalogs(**arguments)) == ids
     else:
-        catalogs = (await client.get_catalogs(**arguments))["CatalogList"]
-        assert [catalog["CatalogId"] for catalog in catalogs] == ids
+        assert [catalog["CatalogId"] for catalog in (await client.get_catalogs(**arguments))["CatalogList"]] == ids
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import gc
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, aclosing
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from lance_namespace import DescribeTableRequest
-from lance_namespace.errors import LanceNamespaceError, ServiceUnavailableError
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, ServiceUnavailableError
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -22,7 +26,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from lance_ns_async import AsyncNamespace, IcebergNamespace, Namespace, Policy, telemetry
 from lance_ns_async.calls.metrics import BOUNDS
+from lance_ns_async.fleet import discover
 from lance_ns_async.gateway import serving
+from lance_ns_async.spark import LocationResolver
 from tests.fakes.iceberg import FakeIceberg
 from tests.support.gateway import send_request
 from tests.unit.test_api import printed
@@ -47,8 +53,21 @@ class Watcher:
         return telemetry.instrument(namespace, tracer_provider=self.tracers, meter_provider=self.meters, **more)
 
     def spans(self) -> list[ReadableSpan]:
-        """Returns the spans of remote calls."""
-        return [span for span in self._exporter.get_finished_spans() if get_attribute(span, "lance_ns.operation")]
+        """Returns the spans of remote calls, and of requests to a gateway."""
+        return [span for span in self.finished() if span.kind is not SpanKind.INTERNAL]
+
+    def finished(self) -> Sequence[ReadableSpan]:
+        """Returns all spans."""
+        return self._exporter.get_finished_spans()
+
+    def tree(self) -> Mapping[str, set[str]]:
+        """Returns the names of the spans within each operation on many tables."""
+        spans = {span.context.span_id: span.name for span in self.finished() if span.context}
+        result: dict[str, set[str]] = {}
+        for span in self.finished():
+            if span.parent:
+                result.setdefault(spans[span.parent.span_id], set()).add(span.name)
+        return result
 
     def points(self) -> Mapping[str, list[Any]]:
         """Returns the data points of each instrument that has any."""
@@ -68,11 +87,15 @@ class Watcher:
 
     def everything(self) -> str:
         """Returns all recorded data as text."""
-        return repr([span.to_json() for span in self._exporter.get_finished_spans()]) + repr(self.points())
+        return repr([span.to_json() for span in self.finished()]) + repr(self.points())
 
 
 def get_attribute(span: ReadableSpan, attribute: str) -> Any:
     return (span.attributes or {}).get(attribute)
+
+
+async def collect(items: AsyncIterator[object]) -> list[object]:
+    return [item async for item in items]
 
 
 def names(spans: list[ReadableSpan]) -> list[str]:
@@ -116,6 +139,7 @@ async def test_a_call_is_a_span_within_the_callers(server: FakeIceberg, watcher:
         "db.operation.name": "describe_table",
         "server.address": "127.0.0.1",
         "server.port": urlsplit(server.endpoint).port,
+        "http.response.status_code": 200,
     }
     times = [job.start_time, described.start_time, described.end_time, job.end_time]
     assert times == sorted(time for time in times if time)
@@ -131,12 +155,13 @@ def test_the_span_of_a_sync_caller_crosses_to_the_background(server: FakeIceberg
 
         with ThreadPoolExecutor(2) as threads:
             assert list(map(sorted, threads.map(job, ("one", "two")))) == [["db$t", "db$u", "db$v"]] * 2
-    jobs = {s.context.span_id: s.name for s in watcher._exporter.get_finished_spans() if s.parent is None and s.context}
-    assert sorted(jobs.values()) == ["one", "two"]
-    for job_id in jobs:
-        of_it = [span for span in watcher.spans() if span.parent and span.parent.span_id == job_id]
+    jobs = [s.context for s in watcher.finished() if s.parent is None and s.context]
+    assert len(jobs) == 2
+    for job_context in jobs:
+        of_it = [span for span in watcher.spans() if span.context and span.context.trace_id == job_context.trace_id]
         assert names(of_it)[:2] == ["describe_table", "describe_table"] and "list_tables" in names(of_it)
-    assert all(span.parent and span.parent.span_id in jobs for span in watcher.spans())
+    assert watcher.tree().keys() == {"one", "two", "describe_tables", "iter_tables"}
+    assert watcher.tree()["one"] == watcher.tree()["two"] == {"describe_tables", "iter_tables"}
 
 
 def test_a_server_gets_the_trace_of_the_caller(server: FakeIceberg, watcher: Watcher) -> None:
@@ -161,6 +186,7 @@ async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watc
     spans, slow = watcher.spans(), "SlowDownException"
     outcomes = [(get_attribute(s, "lance_ns.attempt"), get_attribute(s, "error.type")) for s in spans]
     assert outcomes == [(1, slow), (2, slow), (3, None)]
+    assert [get_attribute(s, "http.response.status_code") for s in spans] == [503, 503, 200]
     assert [s.status.status_code for s in spans] == [StatusCode.ERROR, StatusCode.ERROR, StatusCode.UNSET]
     points = watcher.points()
     of_databases = points["db.client.operation.duration"]
@@ -177,6 +203,82 @@ async def test_a_retry_is_a_span_of_its_own_and_counts(server: FakeIceberg, watc
         "lance_ns.resend.reason": "retry",
     }
     assert resends == [({**common, "error.type": slow}, 1), (common, 1)]
+
+
+async def walk_twice(ns: AsyncNamespace) -> None:
+    [_ async for _ in ns.iter_tables(recursive=True)]
+    async with aclosing(ns.iter_tables(["db"])) as ids:
+        await anext(ids)
+
+
+@pytest.mark.parametrize(
+    ("operation", "run"),
+    [
+        ("count_many", lambda ns: ns.count_many("**.*")),
+        ("describe_tables", lambda ns: ns.describe_tables(["db.*", "other.t"])),
+        ("discover", lambda ns: discover(ns, str(ns.session.root), into="db")),
+        ("iter_namespaces", lambda ns: collect(ns.iter_namespaces(recursive=True))),
+        ("iter_tables", walk_twice),
+        ("list_all_tables", lambda ns: ns.list_all_tables()),
+        ("list_many", lambda ns: ns.list_many([["db"], ["other"]])),
+        ("open_many", lambda ns: ns.open_many(["db.t", "db.u"])),
+        ("prefetch", lambda ns: LocationResolver(ns).aprefetch("db.*", pin_versions=True)),
+        ("register_tables", lambda ns: ns.register_tables([{"id": ["db", "t"], "location": "t.lance"}])),
+        ("scan_many", lambda ns: ns.scan_many("db.*")),
+        ("sql", lambda ns: ns.sql("SELECT * FROM db.t")),
+        ("stream_tables", lambda ns: collect(ns.stream_tables([["db", "t"], ["db", "u"]]))),
+        ("watch", lambda ns: collect(ns.watch("db.*", every=None))),
+    ],
+)
+async def test_the_calls_of_a_bulk_operation_have_one_parent(
+    operation: str, run: Callable[[AsyncNamespace], Awaitable[object]], tmp_path: Path, watcher: Watcher
+) -> None:
+    async with AsyncNamespace.connect("dir", {"root": str(tmp_path)}) as ns:
+        for parent in ("db", "other"):
+            await ns.create_namespace([parent])
+        for name in "tu":
+            await ns.write(["db", name], pa.table({"a": [1]}))
+        with watcher.watch(ns):
+            await run(ns)
+    assert watcher.spans() and {span.name for span in watcher.finished() if span.parent is None} == {operation}
+
+
+async def test_a_failed_bulk_operation_says_so_without_ids(server: FakeIceberg, watcher: Watcher) -> None:
+    async with connect(server) as ns:
+        with watcher.watch(ns), pytest.raises(NamespaceNotFoundError):
+            await ns.list_all_tables(["nothing"])
+    [span] = [span for span in watcher.finished() if span.name == "list_all_tables"]
+    assert span.status.status_code is StatusCode.ERROR and get_attribute(span, "error.type") == "NamespaceNotFoundError"
+    assert not span.events and "nothing" not in watcher.everything()
+
+
+def test_the_entry_point_instruments_what_is_opened_later(server: FakeIceberg, watcher: Watcher) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    [(name, path)] = project["entry-points"]["opentelemetry_instrumentor"].items()
+    instrumentor = EntryPoint(name, path, "").load()
+    with IcebergNamespace(endpoint=server.endpoint) as earlier:
+        for _ in range(2):
+            instrumentor().instrument(
+                skip_dep_check=True, tracer_provider=watcher.tracers, meter_provider=watcher.meters
+            )
+        try:
+            with IcebergNamespace(endpoint=server.endpoint) as ns:
+                earlier.describe_table(TABLE)
+                assert not watcher.spans()
+                with watcher.watch(ns):
+                    ns.describe_table(TABLE)
+                assert get_attribute(watcher.spans()[-1], "lance_ns.table") == "db$t" and len(watcher.spans()) == 2
+                assert watcher.value("lance_ns.call.limit") == 32
+            # The end of a namespace ends its measurements.
+            del ns
+            gc.collect()
+            assert "lance_ns.call.limit" not in watcher.points()
+            with IcebergNamespace(endpoint=server.endpoint) as ns:
+                instrumentor().uninstrument()
+                ns.describe_table(TABLE)
+                assert len(watcher.spans()) == 2
+        finally:
+            instrumentor().uninstrument()
 
 
 @pytest.mark.parametrize(

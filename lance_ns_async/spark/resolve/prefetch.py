@@ -73,11 +73,12 @@ async def prefetch(
     """Runs one prefetch or refresh and updates the cache; see `LocationResolver.prefetch`."""
     start = monotonic()
     seconds: list[float] = []
+    observers = namespace.session.caller.observers
 
     def note(call: Call) -> None:
         seconds.append(call.seconds)
 
-    with deadline(request.timeout), namespace.observe(note):
+    with observers.operation("prefetch"), deadline(request.timeout), observers.with_one(note):
         if request.where is None:
             result = await search(namespace.session, request.selection.patterns, max_in_flight=request.max_in_flight)
         else:

@@ -21,6 +21,7 @@ from botocore.parsers import ResponseParserError
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.observers import http_status
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import Failure
 from lance_ns_async.masked import MaskedText, without_frames
@@ -197,16 +198,23 @@ class AwsTransport:
     async def _answer(self, method: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], optional: bool) -> Any:
         self._check_open()
         try:
-            return await call_unlogged(method(**arguments))
+            return self._with_status(await call_unlogged(method(**arguments)))
         except ResponseTooLargeError as e:
             raise Failure("unreadable", message=str(e)) from e
         except (BotoCoreError, ClientError, ResponseParserError) as e:
+            self._with_status(getattr(e, "response", {}))
             error, has_secrets = self._failure(e, optional)
             raise error from (None if has_secrets else without_frames(e))
         except (AttributeError, TypeError, RuntimeError) as e:
             # A client that is closed during a call raises these exceptions.
             self._check_open(e)
             raise
+
+    def _with_status(self, response: Any) -> Any:
+        """Notes the HTTP status of a response for observers, and returns the response."""
+        if self._caller.observers.all:
+            http_status.set(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+        return response
 
     def _failure(self, error: Any, optional: bool) -> tuple[Failure, bool]:
         """Returns the failure for an exception of botocore, and whether the exception contains secrets."""

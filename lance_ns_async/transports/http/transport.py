@@ -15,6 +15,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.calls import request_headers
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.observers import http_status
 from lance_ns_async.calls.tagged_results import TaggedResults
 from lance_ns_async.errors import AnotherAnswerError, Code, Failure
 from lance_ns_async.masked import MaskedBytes, without_frames
@@ -245,6 +246,8 @@ class HttpTransport:
             raise Failure("disconnected", message=str(e)) from e
         except httpx.DecodingError as e:
             raise Failure("unreadable", message=f"the answer cannot be decompressed: {e}", transient=True) from e
+        if self._caller.observers.all:
+            http_status.set(response.status_code)
         if response.is_success or (may_confirm and response.status_code == httpx.codes.NOT_MODIFIED):
             return response
         raise self._failure(response, request)

@@ -191,11 +191,7 @@ class LakeFormation:
     """Grants of tables, and vended credentials."""
 
     def __init__(self, region: str, root: Callable[[str], CatalogScope]) -> None:
-        """Creates it without restrictions: every table that exists is granted.
-
-        Args:
-            root: Returns the root catalog of an account.
-        """
+        """Creates it without restrictions. `root` returns the root catalog of an account."""
         self._root = root
         self._region = region
         self._grants: dict[str, frozenset[str]] = {}
@@ -213,11 +209,7 @@ class LakeFormation:
         self._lifetime = seconds
 
     def answer(self, request: Received, keys: Mapping[str, tuple[str, str | None]]) -> Answer:
-        """Returns the response to a call.
-
-        Args:
-            keys: The secret and the session token of each key that may sign.
-        """
+        """Returns the response to a call. `keys` has the secret and the session token of each key that may sign."""
         signatures = Signatures("lakeformation", self._region, dict(keys), must_sign=frozenset({"host", "x-amz-date"}))
         if (refused := signatures.refusal(request)) is not None:
             return refused

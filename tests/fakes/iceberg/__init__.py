@@ -309,8 +309,7 @@ class FakeIceberg(FakeServer):
         return {**access, "storage-credentials": self.vends} if vending and self.vends is not None else access
 
     def _ends(self, body: Json) -> list[tuple[str, str]]:
-        ends = (body["source"], body["destination"])
-        return [(self._catalog.key(end["namespace"]), end["name"]) for end in ends]
+        return [(self._catalog.key(end["namespace"]), end["name"]) for end in (body["source"], body["destination"])]
 
     def _parent(self, params: Mapping[str, str]) -> str | None:
         parent = params.get("parent")

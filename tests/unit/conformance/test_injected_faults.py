@@ -152,8 +152,7 @@ FAULTS = {
 
 
 def check(client: Callable[..., Any], root: Path, *features: str, checks: Collection[str] = ()) -> Report:
-    target = Target("lake", lambda: client(root=str(root)), takes_mappings=True)
-    return run(target, features=features, checks=checks)
+    return run(Target("lake", lambda: client(root=str(root)), takes_mappings=True), features=features, checks=checks)
 
 
 @pytest.mark.parametrize(("client", "expected"), FAULTS.items(), ids=[it.__name__ for it in FAULTS])

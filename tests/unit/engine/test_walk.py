@@ -167,8 +167,7 @@ async def test_an_error_ends_the_walk() -> None:
     backend = planted([TableId([name, "t"]) for name in "abc"], can=Capabilities(0, None))
     denied = PermissionDeniedError("Permission denied: b")
     backend.faults["list_tables", NamespaceId(["b"])] = denied
-    raised = await catch(PermissionDeniedError, all_tables(tree(backend)))
-    assert raised.value is denied
+    assert (await catch(PermissionDeniedError, all_tables(tree(backend)))).value is denied
     await catch(PermissionDeniedError, tree(backend).page(None, None))
 
 

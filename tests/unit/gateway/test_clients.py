@@ -99,8 +99,7 @@ async def test_tables_and_their_rows(served: tuple[Gateway, list[str]]) -> None:
         update = spec.UpdateTableRequest(id=t, updates=[["text", "'new'"]], predicate="id = 1")
         assert ns.update_table(update).updated_rows == 2
         query = {"id": t, "k": 1, "vector": {"single_vector": [2.0, 2.0]}, "columns": {"column_names": ["id"]}}
-        response = ns.query_table(spec.QueryTableRequest.from_dict(query))
-        assert [row["id"] for row in in_file(response.data)] == [3]
+        assert [row["id"] for row in in_file(ns.query_table(spec.QueryTableRequest.from_dict(query)).data)] == [3]
         explain = spec.ExplainTableQueryPlanRequest.from_dict({"id": t, "query": query})
         assert "KNN" in ns.explain_table_query_plan(explain)
         ns.drop_table(spec.DropTableRequest(id=t))

@@ -38,8 +38,7 @@ async def run(browser: Browser, text: str) -> str:
 
 
 async def test_a_statement_shows_its_rows_and_tables(browser: Browser) -> None:
-    empty = await browser.get("/ui/sql")
-    assert len(links(empty, "/ui/sql?q=")) == 4
+    assert len(links(await browser.get("/ui/sql"), "/ui/sql?q=")) == 4
     text = await run(browser, "select _table, count(*) as rows_of_it from n.* group by all order by 1;")
     assert all(part in text for part in ("3 rows of ", "rows_of_it", ">n$wide<", address("table", "n", "t")))
     assert "The first 100 rows" in await run(browser, "from range(1000000000)")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import lance
 import lance.file
 import lance_namespace as spec
@@ -21,7 +20,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.lifecycle import creating
 from lance_ns_async.model import Id, Table, TableId
 from tests.fakes.memory import MemoryBackend, over
-from tests.support.errors import catch
+from tests.support.errors import catch, outcomes_of
 from tests.support.lake import ID, ROWS, Lake, lake, stream
 
 pytestmark = pytest.mark.environment
@@ -135,19 +134,8 @@ async def test_the_older_name_of_declaring(here: Lake) -> None:
 
 
 async def _at_once(ns: AsyncNamespace, mode: str) -> list[type[err.LanceNamespaceError] | None]:
-    outcomes: list[type[err.LanceNamespaceError] | None] = []
-
-    async def create(n: int) -> None:
-        try:
-            await ns.create_table(spec.CreateTableRequest(id=ID, mode=mode), stream(pa.table({"id": [n]})))
-            outcomes.append(None)
-        except err.LanceNamespaceError as e:
-            outcomes.append(type(e))
-
-    async with anyio.create_task_group() as group:
-        for n in range(8):
-            group.start_soon(create, n)
-    return outcomes
+    request = spec.CreateTableRequest(id=ID, mode=mode)
+    return await outcomes_of(*(ns.create_table(request, stream(pa.table({"id": [n]}))) for n in range(8)))
 
 
 class Keeping(MemoryBackend):

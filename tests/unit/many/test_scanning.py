@@ -188,5 +188,4 @@ def test_a_sync_scan_is_an_arrow_stream(tmp_path: Path) -> None:
     with pytest.raises(err.InvalidInputError, match="read once"):
         scanned.to_reader()
     # The namespace may be dropped before its rows are read.
-    reader = DirNamespace(root=str(tmp_path)).scan_many(ids).to_reader()
-    assert reader.read_all().to_pylist() == rows
+    assert DirNamespace(root=str(tmp_path)).scan_many(ids).to_reader().read_all().to_pylist() == rows

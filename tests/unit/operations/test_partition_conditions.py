@@ -78,8 +78,7 @@ def fields_of(chosen: random.Random) -> list[Any]:
     if chosen.random() < 0.2:
         return ["year(at)", "month(at)", "day(at)", "hour(at)"][: chosen.randint(2, 4)]
     # Two widths of a column are one field.
-    sample = chosen.sample(FIELDS, chosen.randint(1, 3))
-    return list({re.sub(r"\d+, ", "", str(it)): it for it in sample}.values())
+    return list({re.sub(r"\d+, ", "", str(it)): it for it in chosen.sample(FIELDS, chosen.randint(1, 3))}.values())
 
 
 class Conditions:

@@ -24,7 +24,7 @@ from lance_ns_async.calls.steps import Scheduler, Step
 from lance_ns_async.fleet import CleanupOptions, maintain
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.storage import cleanups
-from tests.support.errors import catch
+from tests.support.errors import catch, outcomes_of
 from tests.support.lake import ID, ROWS, Lake, stream
 
 
@@ -149,18 +149,8 @@ async def test_names_that_are_as_odd_as_they_may_be_are_read_back(here: Lake) ->
 async def test_of_several_that_make_one_branch_at_once_one_does(here: Lake) -> None:
     ns = here.ns
     for n in range(5):
-        outcomes: list[type[Exception] | None] = []
-
-        async def make(name: str, outcomes: list[type[Exception] | None] = outcomes) -> None:
-            try:
-                await ns.create_table_branch(spec.CreateTableBranchRequest(id=ID, name=name))
-                outcomes.append(None)
-            except err.LanceNamespaceError as e:
-                outcomes.append(type(e))
-
-        async with anyio.create_task_group() as group:
-            for _ in range(6):
-                group.start_soon(make, f"b{n}")
+        request = spec.CreateTableBranchRequest(id=ID, name=f"b{n}")
+        outcomes = await outcomes_of(*(ns.create_table_branch(request) for _ in range(6)))
         assert outcomes.count(None) == 1 and outcomes.count(err.TableBranchAlreadyExistsError) == 5
 
 
@@ -253,8 +243,7 @@ async def cut_off(ns: AsyncNamespace) -> None:
 async def check_unchanged(here: Lake) -> None:
     """Checks that no such change took effect."""
     assert await here.values("id") == [2, 3]
-    tags = (await here.ns.list_table_tags({"id": ID})).tags
-    assert {name: it.version for name, it in tags.items()} == {"kept": 2}
+    assert {name: it.version for name, it in (await here.ns.list_table_tags({"id": ID})).tags.items()} == {"kept": 2}
     assert not (await here.ns.list_table_branches({"id": ID})).branches
 
 

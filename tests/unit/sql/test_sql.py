@@ -112,8 +112,7 @@ T, PAID = "sales$orders_", [("Ann", 8), ("Cy", 7)]
     ],
 )
 async def test_queries(reader: AsyncNamespace, text: str, rows: list[tuple[Any, ...]]) -> None:
-    result = await reader.sql(text)
-    assert [tuple(row.values()) for row in result.rows.to_pylist()] == rows
+    assert [tuple(row.values()) for row in (await reader.sql(text)).rows.to_pylist()] == rows
 
 
 async def test_a_result_names_its_tables_and_versions(ns: AsyncNamespace) -> None:

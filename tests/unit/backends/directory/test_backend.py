@@ -1,7 +1,5 @@
-"""The directory catalog: tables at the root, names, and entries of the manifest.
-
-Entries at a local root that are no tables, although their names end with `.lance`.
-"""
+"""The directory catalog: tables at the root, names, and entries of the manifest; entries at a local root
+that are no tables, although their names end with `.lance`."""
 
 from __future__ import annotations
 

@@ -120,8 +120,7 @@ async def test_error_of_each_answer(
     server: FakeHive, ns: AsyncNamespace, error: Error, method: str, exception: str, message: str
 ) -> None:
     server.fail(exception, message, match=f"^{method} ")
-    caught = await catch(error, DOES[method](ns))
-    assert type(caught.value) is error
+    assert type((await catch(error, DOES[method](ns))).value) is error
     assert server.calls.count(method) == 1
 
 

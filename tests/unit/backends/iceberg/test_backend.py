@@ -186,8 +186,7 @@ async def test_older_tables_are_protected_by_a_call(server: FakeIceberg, ns: Asy
     server.add_lance_tables(("a", "b"), 1, stem="deep")
     server.add_table(("a",), "other", properties={})
     server.add_table(("a",), "own", properties={**LANCE, "gc.enabled": "true"})
-    changed = await ns.protect_tables(["a"], recursive=False)
-    assert [str(id) for id in changed] == [f"a${name}" for name in names]
+    assert [str(id) for id in await ns.protect_tables(["a"], recursive=False)] == [f"a${name}" for name in names]
     assert [str(id) for id in await ns.protect_tables()] == ["a$b$deep0000"]
     assert await ns.protect_tables() == []
     assert await gc_enabled(ns, names[0]) == "false"

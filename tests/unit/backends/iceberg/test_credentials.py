@@ -273,8 +273,7 @@ async def test_namespaces_with_equal_properties_share_no_tables(server: FakeIceb
 async def test_the_number_of_kept_tables_is_limited(server: FakeIceberg) -> None:
     names = server.add_lance_tables(("a",), 5)
     async with connect_caching(server, 2) as ns:
-        result = await ns.describe_tables([["a", name] for name in names])
-        assert len(result.tables) == 5
+        assert len((await ns.describe_tables([["a", name] for name in names])).tables) == 5
         assert ns.table_cache() == CacheUse(entries=2, max_entries=2, hits=0, misses=5)
 
 

@@ -401,8 +401,7 @@ async def test_not_every_server_commits_several_tables(tmp_path: Path, written: 
         entries = [entry(here, "t", 1), entry(here, "u", 1)]
         with pytest.raises(err.UnsupportedOperationError, match="commit them one by one"):
             await here.ns.batch_create_table_versions({"entries": entries})
-        made = await here.ns.batch_create_table_versions({"entries": entries[:1]})
-        assert len(made.versions) == 1
+        assert len((await here.ns.batch_create_table_versions({"entries": entries[:1]})).versions) == 1
 
 
 async def test_missing_tables_are_missing(here: Site) -> None:

@@ -1,9 +1,6 @@
 """Operations of the protocol on a server, and the behaviour for servers that lack one or respond differently.
-
-Tables at the root of pylance's own server, which spells their locations in two ways.
-
-Credentials of tables from a REST server, requested by many readers at once.
-"""
+Tables at the root of pylance's own server, which spells their locations in two ways. Credentials of tables from a REST
+server, requested by many readers at once."""
 
 from __future__ import annotations
 
@@ -256,8 +253,7 @@ async def test_concurrent_refreshes_of_a_table_share_one_request() -> None:
                     await other_hold.reached()
                     hold.release()
                     other_hold.release()
-    counts = Counter(request.path for request in server.requests)
-    assert list(counts.values()) == [1, 1]
+    assert list(Counter(request.path for request in server.requests).values()) == [1, 1]
     assert {task.result().location for task in tasks} == {"s3://lake/a/t", "s3://lake/a/u"}
     assert all((task.result().storage_options or {})["aws_access_key_id"] == "key" for task in tasks)
 

@@ -223,8 +223,7 @@ async def test_credentials_come_last_in_the_names_of_lance() -> None:
         assert result.properties == properties
         assert server.requests[-1].headers[HEADER] == "vended-credentials"
         async with connected(server, vend_credentials="true") as ns:
-            declared = await ns.declare_table(["cat", "a", "u"], location="s3://bucket/x/u")
-            assert declared.storage_options == OPTIONS
+            assert (await ns.declare_table(["cat", "a", "u"], location="s3://bucket/x/u")).storage_options == OPTIONS
 
 
 @pytest.mark.parametrize("configs", ["", ', "storage-access-configs": null', ', "storage-access-configs": []'])

@@ -1,7 +1,5 @@
-"""Unity Catalog: bodies, versions of the API, and creations that the server does not make unique.
-
-A Unity server with authorization: it checks a location before the name, and refuses one that is in use.
-"""
+"""Unity Catalog: bodies, versions of the API, and creations that the server does not make unique. A server with
+authorization checks a location before the name, and refuses one that is in use."""
 
 from __future__ import annotations
 
@@ -203,8 +201,7 @@ async def test_a_table_made_twice_is_reported_and_listed_once(server: FakeUnity,
     server.add_table("main", "a", "t")
     server.duplicate("main.a.t")
     assert (await ns.list_tables(["main", "a"])).tables == ["t"]
-    listed = await ns.list_many([["main", "a"]])
-    assert [id.name for tables in listed.tables.values() for id in tables] == ["t"]
+    assert [id.name for tables in (await ns.list_many([["main", "a"]])).tables.values() for id in tables] == ["t"]
     for work in (
         described(ns, "main", "a", "t"),
         ns.deregister_table(["main", "a", "t"]),

@@ -19,7 +19,7 @@ from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.errors import COMMON_ERRORS
 from tests.fakes.clock import idle, run_past
 from tests.fakes.unity import FakeUnity
-from tests.support.errors import catch
+from tests.support.errors import catch, outcomes_of
 from tests.support.running import running
 from tests.support.unity import connected, declared, described, list_requests, opened
 
@@ -183,26 +183,9 @@ creations = pytest.mark.parametrize(
 Create = Callable[[AsyncNamespace], Awaitable[None]]
 
 
-async def side_by_side(count: int, work: Callable[[], Awaitable[Any]]) -> list[Error | None]:
-    """Returns the error of each call; None for one that succeeded."""
-    outcomes: list[Error | None] = []
-
-    async def one() -> None:
-        try:
-            await work()
-            outcomes.append(None)
-        except err.LanceNamespaceError as e:
-            outcomes.append(type(e))
-
-    async with anyio.create_task_group() as group:
-        for _ in range(count):
-            group.start_soon(one)
-    return outcomes
-
-
 async def test_after_a_failed_create_the_next_one_is_sent(server: FakeUnity, ns: AsyncNamespace) -> None:
     server.fail(403, match="POST", times=2)
-    outcomes = await side_by_side(4, lambda: create_table(ns))
+    outcomes = await outcomes_of(*(create_table(ns) for _ in range(4)))
     assert outcomes.count(err.PermissionDeniedError) == 2
     assert outcomes.count(None) == 1 and outcomes.count(err.TableAlreadyExistsError) == 1
     assert sum(request.startswith("POST") for request in list_requests(server)) == 3
@@ -225,8 +208,7 @@ async def test_a_cancelled_create_does_not_block_others(server: FakeUnity, ns: A
             await hold.reached()
             group.cancel_scope.cancel()
     await declared(ns, "main", "a", "u")
-    outcomes = await side_by_side(2, lambda: create_table(ns))
-    assert set(outcomes) <= {None, err.TableAlreadyExistsError}
+    assert set(await outcomes_of(*(create_table(ns) for _ in range(2)))) <= {None, err.TableAlreadyExistsError}
 
 
 async def test_waiting_for_another_has_an_end(server: FakeUnity) -> None:
@@ -254,7 +236,7 @@ async def test_concurrent_creates_take_turns(
     more = {"endpoint": f"{server.endpoint}/api/2.1/unity-catalog/", **other}
     async with connected(server, **ROOT) as one, connected(server, **ROOT, **more) as two:
         namespaces = cycle((one, two) if other else (one,))
-        outcomes = await side_by_side(8, lambda: create(next(namespaces)))
+        outcomes = await outcomes_of(*(create(next(namespaces)) for _ in range(8)))
     assert outcomes.count(None) == 1 and outcomes.count(taken) == 7
     assert sum(request.startswith("POST") for request in list_requests(server)) == 1
 

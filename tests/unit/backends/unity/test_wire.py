@@ -1,7 +1,5 @@
-"""Names, properties and locations: invalid ones are reported without a call.
-
-Complete listings of Unity schemas and tables, and descriptions of many tables by pages or one by one.
-"""
+"""Names, properties and locations: invalid ones are reported without a call. Complete listings of
+Unity schemas and tables, and descriptions of many tables by pages or one by one."""
 
 from __future__ import annotations
 
@@ -201,8 +199,7 @@ async def test_pages(ways: dict[str, bool], limit: int | None) -> None:
         planted = server.add_lance_tables("main", "a", 250)
         result = await names(ns, limit)
         assert (sorted(result) if "unsorted" in ways else result) == planted
-        listed = await ns.list_many([SCHEMA])
-        assert sorted(id.name for tables in listed.tables.values() for id in tables) == planted
+        assert sorted(id.name for tables in (await ns.list_many([SCHEMA])).tables.values() for id in tables) == planted
 
 
 async def test_a_table_that_is_gone_between_two_pages_loses_no_other(server: FakeUnity, ns: AsyncNamespace) -> None:
@@ -293,8 +290,7 @@ async def test_what_pages_do_not_give_is_requested_by_name() -> None:
 async def test_pages_with_few_requested_tables_are_given_up(server: FakeUnity, ns: AsyncNamespace) -> None:
     plant_others(server, 2000, "other")
     planted = server.add_lance_tables("main", "a", 70)
-    many = await ns.describe_tables([[*SCHEMA, name] for name in planted])
-    assert len(many.raise_for_errors().tables) == 70
+    assert len((await ns.describe_tables([[*SCHEMA, name] for name in planted])).raise_for_errors().tables) == 70
     assert len(pages_asked(server)) <= 3
 
 

@@ -57,18 +57,17 @@ async def test_connections_are_kept_and_bounded(server: FakeGlue) -> None:
 
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_repetitions_are_the_policy_s_alone(server: FakeGlue, retries: int) -> None:
-    server.fail("ThrottlingException", times=None)
+    server.fail("ThrottlingException", times=retries + 1)
     calls: list[Call] = []
     async with connected(server, max_retries=str(retries)) as ns:
-        with (
-            ns.observe(calls.append),
-            pytest.raises(err.ThrottlingError, match="3 attempts" if retries else "Throttled: "),
-        ):
+        with ns.observe(calls.append):
+            with pytest.raises(err.ThrottlingError, match="3 attempts" if retries else "Throttled: "):
+                await described(ns, "db", "t")
             await described(ns, "db", "t")
     assert server.requests[0].headers["user-agent"].startswith("lance-ns-async")
-    assert len(server.calls) == retries + 1
-    outcomes = [("describe_table", "ThrottlingException")] * (retries + 1)
-    assert [(call.operation, call.outcome) for call in calls] == outcomes
+    assert len(server.calls) == retries + 2
+    outcomes = [("describe_table", "ThrottlingException", 400)] * (retries + 1) + [("describe_table", "ok", 200)]
+    assert [(call.operation, call.outcome, call.http_status) for call in calls] == outcomes
 
 
 async def test_the_region_is_a_property_or_a_variable(server: FakeGlue, monkeypatch: pytest.MonkeyPatch) -> None:
