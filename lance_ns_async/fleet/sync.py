@@ -50,3 +50,7 @@ discover: Final = blocking(discovery.discover)
 find: Final = blocking(table_search.find)
 maintain: Final = blocking(maintenance.maintain)
 plan_maintenance: Final = blocking(maintenance.plan_maintenance)
+
+
+def __dir__() -> list[str]:
+    return ["audit", "copy", "discover", "find", "maintain", "plan_maintenance"]
