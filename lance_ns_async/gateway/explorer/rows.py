@@ -131,6 +131,7 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
         k=PAGE_ROWS + 1,
         offset=view.skip or None,
         filter=view.filter or None,
+        prefilter=True,
         with_row_id=True,
         **({"vector": {}} if view.like is not None else _query(view.find)),
         vector_column=(view.vector or None) if view.like is not None or view.find.startswith("[") else None,
@@ -240,6 +241,7 @@ class Profile:
     rows: int  # Number of rows that were read.
     is_whole: bool  # Whether these are all rows.
     nulls: int
+    special: Sequence[tuple[str, int]] = ()  # Numbers of values that are NaN or infinite, if there are any.
     distinct: int | None = None
     least: Markup | None = None
     most: Markup | None = None
@@ -286,12 +288,17 @@ def profile(values: pa.ChunkedArray, *, is_whole: bool = True) -> Profile:
     present = values.drop_null()
     is_number = pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
     if pa.types.is_floating(type):
+        # Arrow has no functions for half floats.
+        present = present.cast(pa.float32()) if pa.types.is_float16(type) else present
+        checks = (("NaN", pc.is_nan), ("Infinite", pc.is_inf))
+        special = [(title, count) for title, check in checks if (count := pc.sum(check(present)).as_py())]
+        base = replace(base, special=special)
         present = present.filter(pc.is_finite(present))
     if not len(present):
         return base
     distinct = None if pa.types.is_decimal(type) else pc.count_distinct(present).as_py()
     low, high = (cell(it) for it in pc.min_max(present).values())
-    mean = f"{pc.mean(present.cast(pa.float64())).as_py():,.6g}" if is_number else None
+    mean = f"{pc.mean(present.cast(pa.float64(), safe=False)).as_py():,.6g}" if is_number else None
     parts = (
         _histogram(present)
         if (is_number or pa.types.is_temporal(type)) and (distinct or _BINS) > _TOP
@@ -307,14 +314,17 @@ def _top(values: pa.ChunkedArray) -> Sequence[tuple[str, int]]:
 
 
 def _histogram(values: pa.ChunkedArray) -> Sequence[tuple[str, int]]:
-    """Returns the number of values in ranges of the same width."""
+    """Returns the number of values in ranges of the same width, or the most frequent ones of close, large values."""
     import numpy as np
 
     type = values.type
     is_time = pa.types.is_temporal(type)
     width = pa.int32() if is_time and type.bit_width == 32 else pa.int64()
     plain = (values.cast(width) if is_time else values).cast(pa.float64(), safe=False).to_numpy()
-    counts, edges = np.histogram(plain, _BINS)
+    try:
+        counts, edges = np.histogram(plain, _BINS)
+    except ValueError:  # Large values that differ by less than float64 can tell.
+        return _top(values)
 
     def text(edge: float) -> str:
         return str(cell(pa.scalar(int(edge), width).cast(type)).striptags()) if is_time else f"{edge:,.6g}"

@@ -85,6 +85,8 @@ async def test_rows_have_pages_order_filter_and_columns(browser: Browser) -> Non
         "13",
     ]
     assert ids(await look(browser, find="[7, 0]", vector="vector"))[0] == "07"
+    # The filter selects before the search, which would find the first rows.
+    assert ids(await look(browser, find="[0, 0]", filter="id > 30"))[:2] == ["31", "32"]
     chosen = await look(browser, columns=["id", "none"])
     assert not ids(chosen) and "Columns (1 of 6)" in chosen
     for fields, message in (
@@ -153,6 +155,9 @@ async def test_a_column_shows_its_values(browser: Browser) -> None:
         (lambda: pa.array([True, False, True]), [("<bdi>True</bdi>", 2), ("<bdi>False</bdi>", 1)]),
         (lambda: pa.array([float("nan"), 0.5, 0.5]), [("<bdi>0.5</bdi>", 2)]),
         (lambda: pa.array([float("nan"), None]), []),
+        (lambda: pa.array([2**64 - 1 - i for i in range(20)], pa.uint64()), [("<bdi>18446744073709551615</bdi>", 1)]),
+        (lambda: pa.array([2**63 - 1, -(2**63), *range(20)]), [("-9.22337e+18 to ", 1)]),
+        (lambda: pa.array([1.5, 1.5, float("nan")], pa.float16()), [("<bdi>1.5</bdi>", 2)]),
         (lambda: pa.array([], pa.int64()), []),
         (lambda: pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), []),
         (lambda: pa.array([b"\xff\x00"]), [('<span class="blob">2 bytes</span>', 1)]),
@@ -168,3 +173,8 @@ def test_profiles_of_types(make: Callable[[], pa.Array], parts: list[tuple[str, 
     for (text, count), (shown, rows) in zip(parts, found.parts, strict=False):
         assert str(shown).startswith(text) and rows == count
     assert bool(parts) == bool(found.parts)
+
+
+def test_a_profile_counts_values_without_a_number() -> None:
+    nan, infinite = float("nan"), float("inf")
+    assert profile(pa.chunked_array([[nan, nan, -infinite, 1.0, None]])).special == [("NaN", 2), ("Infinite", 1)]
