@@ -51,7 +51,7 @@ class Viewer:
 def document(page: Page, viewer: Viewer | None) -> str:
     """Returns the whole document; a browser that is signed in gets the tree, the search form and the sign-out form."""
     below = encode_pairs(("id", part) for part in page.below)
-    values = {"page": page, "viewer": viewer, "address": address, "below": below, "link": link}
+    values = {"page": page, "viewer": viewer, "address": address, "below": below, "link": link, "pairs": pairs}
     return _templates().get_template(page.template).render(values, **page.values)
 
 
@@ -163,11 +163,18 @@ def time(value: datetime | int | None) -> Markup:
 
 
 def link(page: str, id: Iterable[str] = (), **fields: object) -> str:
-    """Returns the address of a page, such as `/ui/table?id=a&id=b`; fields that are None or empty are left out."""
-    pairs = [("id", part) for part in id]
+    """Returns the address of a page, such as `/ui/table?id=a&id=b`."""
+    query = encode_pairs(pairs(id, **fields))
+    return f"/ui/{page}?{query}" if query else f"/ui/{page}"
+
+
+def pairs(id: Iterable[str] = (), **fields: object) -> Sequence[tuple[str, str]]:
+    """Returns the fields of an address or of a form; those that are None, False or empty are left out."""
+    result = [("id", part) for part in id]
     for key, value in fields.items():
-        pairs += [(key, str(it)) for it in (value if isinstance(value, list | tuple) else [value]) if it or it == 0]
-    return f"/ui/{page}?{encode_pairs(pairs)}" if pairs else f"/ui/{page}"
+        values = value if isinstance(value, list | tuple) else [value]
+        result += [(key, str(it)) for it in values if it or (it == 0 and it is not False)]
+    return result
 
 
 def encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:

@@ -214,7 +214,7 @@ class Explorer:
 async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapping[str, str], address: str) -> Page:
     match path:
         case "/ui/row":
-            return await rows.row_page(reader, view, rows.number(fields, "row") or 0)
+            return await rows.row_page(reader, view, rows.number(fields, "row") or 0, rows.number(fields, "at"))
         case "/ui/column":
             return await rows.column_page(reader, view, fields.get("column", ""))
         case "/ui/changes":

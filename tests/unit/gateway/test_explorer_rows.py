@@ -78,6 +78,9 @@ async def test_rows_have_pages_order_filter_and_columns(browser: Browser) -> Non
     second = unescape((await browser.get(following)).text)
     assert ids(second)[0] == "20" and any("skip" not in it for it in links_of(second, "table"))
     assert ids(await look(browser, sort="id", down=1, skip=1))[0] == "49"
+    assert "99" in (last := await look(browser, at=51, sort="id")) and "Rows 51 to 51 of 51" in last and "▲" in last
+    assert 'name="sort" value="id"' in last
+    assert "Rows 1 to 20 of 31 that match" in await look(browser, filter="id < 31")
     assert ids(await look(browser, filter="id % 10 = 3 and text > 'text-1'", sort="text", down=1)) == [
         "43",
         "33",
@@ -106,12 +109,12 @@ def links_of(page: str, kind: str) -> list[str]:
 async def test_a_row_and_the_rows_like_it(browser: Browser) -> None:
     page = await look(browser, sort="id")
     row = await browser.get(links_of(page, "row")[6])
-    assert "text-06" in row.text and 'src="data:audio/wav;base64,' in row.text
+    assert "text-06" in row.text and "<h1>Row 7</h1>" in row.text and 'src="data:audio/wav;base64,' in row.text
     (like,) = links(row, "/ui/table?id=n&id=t&version=3&like=")
     nearest = unescape((await browser.get(like)).text)
     assert ids(nearest)[0] == "06" and "_distance" in nearest and parse_qs(urlsplit(like).query)["vector"] == ["vector"]
     missing = await browser.get(f"{address('row', 'n', 't')}&row=123456789012")
-    assert missing.status_code == 400 and "not in version 3" in missing.text
+    assert missing.status_code == 404 and "not in version 3" in missing.text
 
 
 async def test_versions_branches_and_differences(browser: Browser) -> None:
@@ -121,7 +124,11 @@ async def test_versions_branches_and_differences(browser: Browser) -> None:
     assert "of 50" in old and "Version 1." in old and "twice" not in old.partition('id="open-this-table"')[0]
     assert "of 50" in trial and "The newest version of branch" in trial
     changes = unescape((await browser.get(f"{address('changes', 'n', 't')}&from=1&to=3")).text)
-    assert all(part in changes for part in ("50 to 51", ">twice<", "int64", "Append", ">99<"))
+    assert all(part in changes for part in ("50 to 51", ">twice<", "int64", "Append", ">99<", "Rows added</dt><dd>1<"))
+    assert "&from=" not in trial and "/ui/sql?" not in trial and "VERSION+%3D%3E+1" in old
+    for fields in ({"version": 9}, {"branch": "none"}):
+        assert (await browser.get(f"{address('table', 'n', 't')}&{urlencode(fields)}")).status_code == 404
+    assert (await browser.get(address("namespace", "none"))).status_code == 403
     assert (await browser.get(f"{address('changes', 'n', 't')}&from=3&to=1")).status_code == 400
 
 
@@ -130,9 +137,35 @@ async def test_wide_and_declared_tables_and_lists(browser: Browser) -> None:
     assert wide.index('id="rows"') < wide.index('id="columns"') and "Columns (20 of 300)" in wide
     assert wide.count('data-filter="Filter columns"') == 2
     declared = await look(browser, id=("n", "declared"))
-    assert declared.count("declared:") == 1 and 'role="alert"' not in declared
+    assert declared.count("declared:") == 1 and "Open this table" not in declared and 'role="alert"' not in declared
     listed = await look(browser, "namespace", ("n",))
     assert all(part in listed for part in ("<td>51</td>", " kB</td>", "UTC", "<strong>ann</strong>: read"))
+
+
+async def test_a_difference_says_what_happened_to_the_rows(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create()
+        dataset = await stored.dataset()
+        dataset.delete("id = 1")
+        dataset.update({"id": "9"}, where="id = 2")
+        dataset.optimize.compact_files()
+        newest = dataset.version
+        async with reading(stored, tmp_path) as browser:
+            for before, after, part in (
+                (1, 2, "Rows deleted</dt><dd>1<"),
+                (2, 3, "<h2>Rows added or updated</h2>"),
+                (newest - 1, newest, "their values are the same"),
+            ):
+                assert part in await look(browser, "changes", **{"from": before, "to": after})
+
+
+async def test_a_vector_searches_one_of_several_columns(tmp_path: Path) -> None:
+    vectors = pa.array([[float(i), 0.0] for i in range(3)], pa.list_(pa.float32(), 2))
+    async with lake(tmp_path) as stored:
+        await stored.create(rows=pa.table({"text": ["text-0", "text-1", "text-2"], "a": vectors, "b": vectors[::-1]}))
+        async with reading(stored, tmp_path) as browser:
+            page = await look(browser, find="[0, 0]", vector="b")
+            assert ids(page) == ["2", "1", "0"] and "<option selected>b</option>" in page
 
 
 async def test_a_token_sees_no_rows_of_other_tables(browser: Browser) -> None:
@@ -145,7 +178,7 @@ async def test_a_column_shows_its_values(browser: Browser) -> None:
     page = await look(browser, "column", column="id")
     assert all(part in page for part in ("Distinct values</dt><dd>51<", "Mean</dt><dd>25.9608<", "<meter"))
     assert "Nulls</dt><dd>51<" in await look(browser, "column", column="<b>")
-    assert (await browser.get(f"{address('column', 'n', 't')}&column=none")).status_code == 400
+    assert (await browser.get(f"{address('column', 'n', 't')}&column=none")).status_code == 404
 
 
 @pytest.mark.parametrize(
