@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.rights import Principal
 from lance_ns_async.masked import mask
+from lance_ns_async.model import Id
 from lance_ns_async.rendering import counted, size_text
 
 try:
@@ -97,9 +98,9 @@ def continue_page(path: str) -> Page:
     return Page("Continue", "continue.html", {"path": path})
 
 
-def error_page(status: int, title: str, message: str, below: Sequence[str] = ()) -> Page:
-    """Returns a page that consists of an error."""
-    return Page(title, "error.html", {"message": message}, status, below)
+def error_page(status: int, title: str, message: str, near: Id | None = None) -> Page:
+    """Returns a page that consists of an error; `near` is the id that an unknown one probably means."""
+    return Page(title, "error.html", {"message": message, "near": near}, status)
 
 
 def shown_properties(properties: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -16,6 +16,8 @@ import pytest
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 
 from lance_ns_async.gateway.explorer.rows import profile
+from lance_ns_async.gateway.rights import OWNER, GrantedNamespace, Principal
+from lance_ns_async.model import TableId
 from tests.support.lake import lake, stream
 from tests.unit.gateway.test_explorer import Browser, address, links, reading
 
@@ -129,6 +131,8 @@ async def test_versions_branches_and_differences(browser: Browser) -> None:
     for fields in ({"version": 9}, {"branch": "none"}):
         assert (await browser.get(f"{address('table', 'n', 't')}&{urlencode(fields)}")).status_code == 404
     assert (await browser.get(address("namespace", "none"))).status_code == 403
+    unknown = await browser.get(address("table", "n", "tt"))
+    assert unknown.status_code == 404 and address("table", "n", "t") in links(unknown, "/ui/table")
     assert (await browser.get(f"{address('changes', 'n', 't')}&from=3&to=1")).status_code == 400
 
 
@@ -157,6 +161,15 @@ async def test_a_difference_says_what_happened_to_the_rows(tmp_path: Path) -> No
                 (newest - 1, newest, "their values are the same"),
             ):
                 assert part in await look(browser, "changes", **{"from": before, "to": after})
+
+
+async def test_a_hint_names_no_table_that_the_token_may_not_use(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create(["n", "orders"])
+        ann = Principal.parse("ann", "read", ["n.order"])
+        unknown = TableId(("n", "order"))
+        assert await GrantedNamespace(stored.ns, ann).similar_id(unknown) is None
+        assert await GrantedNamespace(stored.ns, OWNER).similar_id(unknown) == ("n", "orders")
 
 
 async def test_a_vector_searches_one_of_several_columns(tmp_path: Path) -> None:
