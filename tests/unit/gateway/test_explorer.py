@@ -411,7 +411,7 @@ async def test_code_opens_the_table(
                 found[library] = names.get("rows", names.get("result", names.get("dataset")))
         counts = {library: getattr(it, "height", 0) or len(getattr(it, "rows", ())) for library, it in found.items()}
         counts |= {library: found[library].count_rows() for library in ("lance_ns_async", "pylance")}
-        assert {*counts.values()} == {rows} and len(counts) == (4 if version is branch else 2 if branch else 3)
+        assert {*counts.values()} == {rows} and len(counts) == (2 if branch else 3 if version else 4)
         if "Shell" in codes:
             monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
             shell = await anyio.run_process(codes["Shell"])

@@ -160,7 +160,8 @@ async def test_a_difference_says_what_happened_to_the_rows(tmp_path: Path) -> No
                 (2, 3, "<h2>Rows added or updated</h2>"),
                 (newest - 1, newest, "their values are the same"),
             ):
-                assert part in await look(browser, "changes", **{"from": before, "to": after})
+                fields: dict[str, Any] = {"from": before, "to": after}
+                assert part in await look(browser, "changes", **fields)
 
 
 async def test_a_hint_names_no_table_that_the_token_may_not_use(tmp_path: Path) -> None:
