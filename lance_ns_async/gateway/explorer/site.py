@@ -7,7 +7,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
 from urllib.parse import parse_qsl
@@ -215,6 +215,9 @@ class Explorer:
 
 
 async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapping[str, str], address: str) -> Page:
+    if tag := fields.get("tag"):
+        it = await reader.read("get_table_tag_version", id=list(view.id), tag=tag)
+        view = replace(view, version=it.version, branch=it.branch)
     match path:
         case "/ui/row":
             return await rows.row_page(reader, view, rows.number(fields, "row") or 0, rows.number(fields, "at"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace.errors as err
+import pyarrow as pa
 
 from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.explorer.cells import Cells, cells
@@ -28,6 +30,7 @@ _MAX_ENTRIES = 100  # Maximum number of tags, of branches and of indices.
 _MAX_FIELDS = 1_000
 _MAX_TYPE = 500  # Maximum number of characters of a type.
 _NEW_ROWS = 20
+_UNIT = re.compile(r"\[(?:s|ms|us|ns)\]")  # Of a timestamp, a duration, time32 and time64.
 
 _OF_TABLES = (err.TableNotFoundError, err.PermissionDeniedError)
 _OF_STATES = (err.TableVersionNotFoundError, err.TableBranchNotFoundError)
@@ -110,14 +113,20 @@ class Schema:
 
 async def _schema(reader: CatalogReader, view: View) -> Schema:
     request = {"id": list(view.id), "load_detailed_metadata": True, **view.state}
+    is_read = True
     try:
-        schema = await reader.read_dataset(view.id, lambda it: it.schema, view.snapshot)
+        fields = [*await reader.read_dataset(view.id, lambda it: it.schema, view.snapshot)]
     except err.UnsupportedOperationError:
-        # Descriptions lack the units and the zones of times.
+        is_read = False
         described = (await reader.read("describe_table", **request)).var_schema
-        schema = [] if described is None else arrow_schema(described)
-    shown = [(it.name, shortened(str(it.type), _MAX_TYPE), it.nullable) for it in [*schema][:_MAX_FIELDS]]
-    return Schema(shown, len(schema), [it.name for it in schema if searching.dimension(it.type)])
+        fields = [] if described is None else [*arrow_schema(described)]
+
+    def text(type: pa.DataType) -> str:
+        # Descriptions have no units.
+        return shortened(str(type) if is_read else _UNIT.sub("", str(type)), _MAX_TYPE)
+
+    shown = [(it.name, text(it.type), it.nullable) for it in fields[:_MAX_FIELDS]]
+    return Schema(shown, len(fields), [it.name for it in fields if searching.dimension(it.type)])
 
 
 async def _versions(reader: CatalogReader, view: View) -> Sequence[VersionFacts]:

@@ -371,6 +371,7 @@ async def test_a_table_of_a_directory(stored: Lake) -> None:
                 "/ui/search?q=N.t",
                 "/ui/table?id=x",
                 "/ui/namespace?id=x",
+                "/ui/table?id=n$t&tag=first",
             )
         ]
     text = unescape(re.sub(r"<[^>]*>", "", pages[0].text))
@@ -386,7 +387,8 @@ async def test_a_table_of_a_directory(stored: Lake) -> None:
     ):
         assert part in text, part
     assert 'role="alert"' not in pages[0].text
-    assert [page.status_code for page in pages] == [200, 200, 200, 200, 404, 404]
+    assert [page.status_code for page in pages] == [200, 200, 200, 200, 404, 404, 200]
+    assert "Version 1." in pages[-1].text
     assert address("table", *id) in links(pages[3], "/ui/table")
     assert all("hidden-" not in page.text for page in pages)
 

@@ -16,10 +16,11 @@ import pytest
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 
 from lance_ns_async.gateway.explorer.rows import profile
+from lance_ns_async.gateway.mounts import MountedNamespace
 from lance_ns_async.gateway.rights import OWNER, GrantedNamespace, Principal
 from lance_ns_async.model import TableId
 from tests.support.lake import lake, stream
-from tests.unit.gateway.test_explorer import Browser, address, links, reading
+from tests.unit.gateway.test_explorer import Browser, address, browsing, links, reading
 
 
 def sound() -> bytes:
@@ -128,7 +129,7 @@ async def test_versions_branches_and_differences(browser: Browser) -> None:
     changes = unescape((await browser.get(f"{address('changes', 'n', 't')}&from=1&to=3")).text)
     assert all(part in changes for part in ("50 to 51", ">twice<", "int64", "Append", ">99<", "Rows added</dt><dd>1<"))
     assert "&from=" not in trial and "/ui/sql?" not in trial and "VERSION+%3D%3E+1" in old
-    for fields in ({"version": 9}, {"branch": "none"}):
+    for fields in ({"version": 9}, {"branch": "none"}, {"tag": "none"}):
         assert (await browser.get(f"{address('table', 'n', 't')}&{urlencode(fields)}")).status_code == 404
     assert (await browser.get(address("namespace", "none"))).status_code == 403
     unknown = await browser.get(address("table", "n", "tt"))
@@ -162,6 +163,15 @@ async def test_a_difference_says_what_happened_to_the_rows(tmp_path: Path) -> No
             ):
                 fields: dict[str, Any] = {"from": before, "to": after}
                 assert part in await look(browser, "changes", **fields)
+
+
+async def test_types_have_units_if_the_table_can_be_read(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create(rows=pa.table({"at": pa.array([0], pa.timestamp("ns", "UTC"))}))
+        async with browsing(stored.ns) as browser:
+            assert "<code>timestamp[ns, tz=UTC]<" in await look(browser)
+        async with browsing(MountedNamespace({"m": stored.ns})) as browser:
+            assert "<code>timestamp<" in await look(browser, id=("m", "n", "t"))
 
 
 async def test_a_hint_names_no_table_that_the_token_may_not_use(tmp_path: Path) -> None:
