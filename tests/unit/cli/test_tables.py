@@ -151,13 +151,16 @@ def test_what_a_table_consists_of(lake: Sequence[str], tmp_path: Path) -> None:
     [
         (["tag", "create", "TABLE", "now"], "created tag now of shop$orders: version 2"),
         (["tag", "move", "TABLE", "v1", "--version", "2"], "moved tag v1 of shop$orders: version 2"),
-        (["branch", "create", "TABLE", "trial", "--version", "v1"], "created branch trial of shop$orders"),
-        (["restore", "TABLE", "v1"], "restored version 1 of shop$orders"),
+        (
+            ["branch", "create", "TABLE", "trial", "--version", "v1"],
+            "created branch trial of shop$orders from version 1 of main",
+        ),
+        (["restore", "TABLE", "v1"], "restored version 1 of shop$orders; its version is now 3"),
         (["index", "create", "TABLE", "name", "--type", "FTS", "--set", "stem=false"], "created an index of type FTS"),
         (["tag", "delete", "TABLE", "v1"], "deleted tag v1 of shop$orders"),
         (["branch", "delete", "TABLE", "old"], "deleted branch old of shop$orders"),
         (["index", "drop", "TABLE", "id_idx"], "dropped index id_idx of shop$orders"),
-        (["delete", "TABLE", "id > 1"], "deleted the rows of shop$orders that match id > 1; its version is now 3"),
+        (["delete", "TABLE", "id > 1"], "deleted 2 rows of shop$orders; its version is now 3"),
         (
             ["update", "TABLE", "id=id+5", "name='=x'", "--where", "id > 1"],
             "updated 2 rows of shop$orders; its version",
@@ -184,6 +187,31 @@ def test_parts_and_rows_of_a_table_are_changed(lake: Sequence[str], arguments: S
             assert [(row["id"], row["name"]) for row in rows] == [(7, "=x"), (8, "=x")]
     if command[0] in ("delete", "update"):
         assert Run(*command, "--dry-run", *lake).out.startswith(f"would {command[0]} {len(rows)} rows of ")
+
+
+def test_a_branch_is_read_and_changed(lake: Sequence[str], tmp_path: Path) -> None:
+    assert Run("branch", "create", "shop.orders", "trial", *lake).code == 0
+    trial = ["shop.orders", "--branch", "trial"]
+    assert Run("delete", *trial, "id = 1", "-y", *lake).out == "deleted 1 row of shop$orders; its version is now 2\n"
+    unmatched = Run("delete", *trial, "id = 1", "-y", *lake)
+    assert unmatched.out == "no row of shop$orders matches; nothing was changed\n"
+    assert "updated 2 rows" in Run("update", *trial, "name='x'", "-y", *lake).out
+    assert Run("tag", "create", *trial, "t", *lake).out == "created tag t of shop$orders: version 3 of branch trial\n"
+    assert "restored version 2 of" in Run("restore", *trial, "2", *lake).out
+    versions = json.loads(Run("versions", *trial, "--json", *lake).out)
+    assert [row["operation"] for row in versions] == ["Restore", "Update", "Delete", "Clone"]
+    (tmp_path / "rows.csv").write_text("id,name,price\n7,ann,1.5\n")
+    assert Run("create", *trial, str(tmp_path / "rows.csv"), "--mode", "append", *lake).code == 0
+    for command in ("head", "query"):
+        assert [it["id"] for it in json.loads(Run(command, *trial, "--json", *lake).out)] == [2, 3, 7]
+    assert len(Run("schema", *trial, "-o", "plain", *lake).lines) == 3
+    place = ["shop.orders", "--version", "t", "--json"]
+    described = json.loads(Run("describe", *place, *lake).out)
+    assert (described["version"], described["rows"], "stats" in described) == (3, 2, False)
+    assert {"columns", "stats", "schema"} <= set(json.loads(Run("describe", *place, "-d", *lake).out))
+    assert Run("count", *trial, *lake).out == "3\n" and Run("count", *place[:3], *lake).out == "2\n"
+    assert "it is a branch: use --branch trial" in Run("head", "shop.orders", "--version", "trial", *lake).err
+    assert "omit --branch" in Run("head", "shop.orders", "--version", "t", "--branch", "main", *lake).err
 
 
 def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: Path) -> None:
@@ -221,7 +249,10 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
         (["search", "shop.*", "--nearest", "1,0", "--within", "0"], 2, "--within 0.0"),
         (["search", "shop.*", "--nearest", "1,0", "-n", "0"], 2, "--limit"),
         (["index", "create", "shop.images", "vector", "--set", "num_bit=4"], 2, "did you mean num_bits?"),
-        (["index", "drop", "shop.orders", "gone", "-y"], 3, "gone"),
+        *(
+            ([*it, "shop.orders", "gone"], 3, "gone")
+            for it in (["index", "drop"], ["tag", "delete"], ["branch", "delete"])
+        ),
         (["update", "shop.orders", "id", "-y"], 2, "must be COLUMN=SQL"),
         (["maintain", "**", "--older-than", "soon"], 2, "soon"),
         (["maintain", "**", "--master", "local[2]"], 2, ""),
