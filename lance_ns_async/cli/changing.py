@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,30 +35,21 @@ from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted, printable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_ns_async import Namespace
-
-_FORMATS = {  # Formats of files by suffix, as pyarrow names them.
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".orc": "orc",
-}
 
 
 def create(
     on: CommonOptions,
     table: NewTable,
-    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.")] = None,
+    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON, Arrow or ORC file with the rows.")] = None,
     mode: Annotated[
         Literal["create", "append", "overwrite"], Option(help="What to do if the table exists.")
     ] = "create",
     branch: Branch = None,
+    schema_of: Annotated[
+        str | None,
+        Option(metavar="TABLE", help="Table whose columns have the types to use; with append, the table itself."),
+    ] = None,
     location: Annotated[str | None, Option(help="Where the data goes; only without a file.")] = None,
     format: ChangeFormat = None,
 ) -> None:
@@ -67,13 +59,19 @@ def create(
         raise Misuse(f"{f'--branch {branch}' if branch else f'--mode {mode}'}: requires a file with rows")
     if file is not None and location is not None:
         raise Misuse("--location: only without a file; declare the table first, and then use --mode append")
-    rows = None if file is None else _rows(file)
     with on.require().open() as catalog, output.tell_changes(format) as tell:
-        if rows is None:
+        if file is None:
             place = catalog.declare_table({"id": list(id), "location": location}).location
             tell(f"declared {id} at {place}", id, "declared", place)
         else:
-            dataset = catalog.write(id, rows, mode=mode, branch=branch)
+            from lance_ns_async.cli.values import read_rows
+
+            schema = None if schema_of is None else catalog.open(TableId(schema_of)).schema
+            if mode == "append":
+                # A declared table has no columns yet.
+                with suppress(err.TableNotFoundError):
+                    schema = catalog.open(id, branch=branch).schema
+            dataset = catalog.write(id, read_rows(file, schema), mode=mode, branch=branch)
             sentence = f"wrote version {dataset.version} of {id}, which has {counted(dataset.count_rows(), 'rows')}"
             tell(sentence, id, "written", str(dataset.uri))
 
@@ -277,19 +275,3 @@ def _change_each(
                 say(str(error))
                 failures.append(error)
     exit_after(failures)
-
-
-def _rows(file: Path) -> pa.RecordBatchReader:
-    """Returns a reader of the rows in a file; raises `Misuse` if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import dataset
-
-    format = _FORMATS.get(file.suffix.lower())
-    if format is None:
-        raise Misuse(f"{file}: unknown suffix; use one of {', '.join(_FORMATS)}")
-    try:
-        return dataset.dataset(str(file), format=format).scanner().to_reader()
-    except FileNotFoundError:
-        raise Misuse(f"{file}: there is no such file") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise Misuse(f"{file}: cannot be read ({error})") from error

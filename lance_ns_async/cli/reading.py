@@ -104,7 +104,7 @@ def query(
 ) -> None:
     """Show rows of a table: the first that match a filter, or the best of a search by vector or text."""
     if nearest is not None and text is not None:
-        raise Misuse("--nearest and --text: use one of them")
+        raise Misuse("--nearest and --text: use one of them, or both with lance-ns search")
     request: dict[str, Any] = {
         "vector": {"single_vector": [] if nearest is None else _parse_vector(nearest)},
         "filter": filter,
@@ -117,11 +117,13 @@ def query(
             "string_query": {"query": text, "columns": [vector_column] if vector_column else None}
         }
     is_search = nearest is not None or text is not None
-    most = limit or (_SHOWN if out is None or is_search else _ALL)
+    is_cut = limit is None and out is None and not is_search
+    # One more row shows that there are more.
+    most = limit or (_SHOWN + is_cut if out is None or is_search else _ALL)
     with open_table(on.require(), table) as (catalog, id), _advising(filter):
         rows = _query(catalog, id, most, _column_names(columns), version, branch, **request)
-    output.write_table(rows, format_for(format, out), out)
-    if limit is None and rows.num_rows == _SHOWN and not is_search:
+    output.write_table(rows.slice(0, most - is_cut), format_for(format, out), out)
+    if is_cut and rows.num_rows > _SHOWN:
         hint(f"the first {_SHOWN} rows; --limit shows more")
 
 

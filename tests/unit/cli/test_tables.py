@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -78,6 +80,60 @@ def test_a_bad_file_creates_nothing(
     run = Run("create", "shop.new", *arguments, *lake)
     assert run.code == 2 and message in run.err
     assert sorted(Run("ls", "shop", *lake).lines) == ["shop$images", "shop$orders"]
+
+
+TYPED = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "zip": ["001", "", None],
+        "price": pa.array([1.5, float("nan"), None], pa.float32()),
+        "sum": pa.array([Decimal("1.20"), None, Decimal("-99999999999999.99")], pa.decimal128(38, 2)),
+        "at": pa.array([datetime(2024, 1, 1, 1, 2, 3, 400), None, datetime(2024, 1, 1)], pa.timestamp("us")),
+        "day": pa.array([date(2024, 1, 1), None, None]),
+        "data": pa.array([b"\x00\xff", b"", None]),
+        "tags": pa.array([["a"], [], None], pa.list_(pa.string())),
+        "vector": pa.array([[0.5, 1], None, [2, 3]], pa.list_(pa.float32(), 2)),
+        "at_home": pa.array([{"n": 1}, None, {"n": None}], pa.struct({"n": pa.int16()})),
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "ndjson", "parquet"])
+def test_rows_survive_a_file(lake: Sequence[str], tmp_path: Path, suffix: str) -> None:
+    file = str(tmp_path / f"rows.{suffix}")
+    # In JSON, NaN is a text.
+    rows = TYPED.drop_columns("price") if "json" in suffix else TYPED
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.write(["shop", "typed"], rows)
+        assert Run("query", "shop.typed", "--out", file, *lake).code == 0
+        assert Run("create", "shop.typed", file, "--mode", "append", *lake).code == 0
+        assert Run("create", "shop.other", file, "--schema-of", "shop.typed", *lake).code == 0
+        assert Run("create", "shop.plain", file, *lake).code == 0
+        plain, other, typed = (catalog.open(f"shop.{it}").to_table() for it in ("plain", "other", "typed"))
+    assert other.schema.equals(rows.schema) and repr(other.to_pylist()) == repr(rows.to_pylist())
+    assert repr(typed.to_pylist()) == repr(rows.to_pylist() * 2)
+    assert [plain[name].null_count for name in rows.schema.names] == [it.null_count for it in rows.columns]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "id,vector\n5000000000,\n", "value '5000000000'"),
+        ("a.csv", 'id,vector\n1,"[1.0]"\n', "column 'vector' is string, which does not become fixed_size_list"),
+        ("a.json", '{"id": 5000000000}', "column 'id' is int64, which does not become int32 (Integer value 5000000000"),
+        ("a.json", '{"price": 1e300}', "column 'price' is double, which does not become float (a number is too large)"),
+        ("a.json", '[{"sum": 1}, {"sum": 1.234}]', "1.234 requires scale 3"),
+        ("a.json", '{"data": "%"}', "column 'data' is string, which does not become binary"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_not_appended(
+    lake: Sequence[str], tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.write(["shop", "typed"], TYPED)
+    (tmp_path / name).write_text(text)
+    run = Run("create", "shop.typed", str(tmp_path / name), "--mode", "append", *lake)
+    assert run.code == 2 and message in run.err and Run("count", "shop.typed", *lake).out == "3\n"
 
 
 def test_existing_data_is_registered_with_properties(tmp_path: Path) -> None:
@@ -326,6 +382,7 @@ def test_bad_patterns_change_nothing(lake: Sequence[str], command: Sequence[str]
 def test_a_file_gets_all_rows(lake: Sequence[str], tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
         catalog.write(["shop", "many"], pa.table({"id": range(100)}))
+    assert "--limit shows more" not in Run("query", "shop.many", "-f", "id < 10", *lake).err
     shown = Run("query", "shop.many", "-f", "id < 90", *lake)
     assert len(shown.lines) == 11 and "--limit shows more" in shown.err
     written = Run("query", "shop.many", "-f", "id < 90", "--out", str(tmp_path / "o.parquet"), *lake)
