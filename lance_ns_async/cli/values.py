@@ -163,12 +163,15 @@ def read_rows(file: Path, schema: pa.Schema | None) -> pa.RecordBatchReader:
     except (OSError, ValueError) as error:
         raise Misuse(f"{file}: cannot be read ({error})") from error
     types = {it.name: it.type for it in fields}
-    target = pa.schema([it.with_type(types.get(it.name, it.type)) for it in reader.schema])
+    # Arrow reads the texts of JSON first.
+    places = sorted(enumerate(reader.schema.names), key=lambda it: [*types, it[1]].index(it[1]))
+    target = pa.schema([it.with_type(types.get(it.name, it.type)) for it in (reader.schema[i] for i, _ in places)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             columns = []
-            for column, field in zip(batch.columns, target, strict=True):
+            for (place, _), field in zip(places, target, strict=True):
+                column = batch.column(place)
                 try:
                     columns.append(_fit(column, field.type))
                 except (ValueError, pa.ArrowNotImplementedError) as error:
