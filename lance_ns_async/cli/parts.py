@@ -268,6 +268,9 @@ def create_index(
         kind = type or _usual_type(catalog, id, column)
         catalog.create_table_index({**fields, "id": list(id), "column": column, "index_type": kind, "name": name})
         tell(f"created an index of type {kind} on {column} of {id}", id, f"index on {column} created")
+        created = catalog.list_table_indices({"id": list(id)}).indexes
+        if any(it.index_name == (name or f"{column}_idx") and it.num_indexed_rows == 0 for it in created):
+            hint("the index has no rows yet, because the table has too few; lance-ns maintain adds them later")
 
 
 def _parse_setting(text: str) -> Any:

@@ -274,6 +274,7 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
     assert Run("count", "shop.orders", "--filter", "price > 3", *lake).out == "2\n"
     run = Run("query", "shop.orders", "-f", "price > 3", "-c", "id, price", "-o", "csv", *lake)
     assert run.out == "id,price\n2,3.5\n3,4.5\n"
+    assert "the index has no rows yet" in Run("index", "create", "shop.images", "vector", *lake).err
     vector = tmp_path / "vector.json"
     vector.write_text(json.dumps([0.8] * 8))
     for nearest in (f"@{vector}", ",".join(["0.8"] * 8)):
