@@ -310,6 +310,10 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
             ([*it, "shop.orders", "gone"], 3, "gone")
             for it in (["index", "drop"], ["tag", "delete"], ["branch", "delete"])
         ),
+        (["delete", "shop.orders", "--where", "id = 1"], 2, "the filter is an argument, without an option"),
+        (["query", "shop.orders", "--text", "a"], 2, "lance-ns index create TABLE COLUMN --type FTS"),
+        (["find", "**", "--column", "a:decimal"], 2, "did you mean 'decimal128(12, 2)'?"),
+        (["ls", "-i", "rest", "-p", "uri=x"], 2, "uri: not a URL"),
         (["update", "shop.orders", "id", "-y"], 2, "must be COLUMN=SQL"),
         (["maintain", "**", "--older-than", "soon"], 2, "soon"),
         (["maintain", "**", "--master", "local[2]"], 2, ""),
@@ -328,6 +332,7 @@ def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[
         *((it, "did you mean shop?") for it in (["ls", "shob"], ["ns", "describe", "shob"])),
         *((it, "did you mean shop$orders?") for it in (["describe", "shop.order"], ["head", "shob.orders"])),
         (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop, or use 'shop.**'"),
+        (["ls", "shop.orders"], "it is a table: see lance-ns describe 'shop$orders'"),
         (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
     ],
 )
