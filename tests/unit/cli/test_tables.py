@@ -313,7 +313,6 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
         (["delete", "shop.orders", "--where", "id = 1"], 2, "the filter is an argument, without an option"),
         (["query", "shop.orders", "--text", "a"], 2, "lance-ns index create TABLE COLUMN --type FTS"),
         (["find", "**", "--column", "a:decimal"], 2, "did you mean 'decimal128(12, 2)'?"),
-        (["ls", "-i", "rest", "-p", "uri=x"], 2, "uri: not a URL"),
         (["update", "shop.orders", "id", "-y"], 2, "must be COLUMN=SQL"),
         (["maintain", "**", "--older-than", "soon"], 2, "soon"),
         (["maintain", "**", "--master", "local[2]"], 2, ""),
@@ -398,6 +397,8 @@ def test_a_file_gets_all_rows(lake: Sequence[str], tmp_path: Path) -> None:
 def test_errors_of_reads_are_explained(lake: Sequence[str]) -> None:
     run = Run("query", "shop.orders", "-f", "name = ann", *lake)
     assert run.code == 2 and "text in a filter needs single quotes" in run.err
+    assert "rest properties: uri: not a URL" in Run("ls", "-i", "rest", "-p", "uri=x").err
+    assert "did you mean shop$orders?" in Run("doctor", "shop.order", *lake).out
     with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
         location = str(catalog.describe_table({"id": ["shop", "orders"]}).location).removeprefix("file://")
     next(Path(location, "data").iterdir()).unlink()
