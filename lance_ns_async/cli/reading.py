@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_ns_async import Namespace
-    from lance_ns_async.model import TableId
 
 
 _SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
@@ -60,7 +59,7 @@ def head(
     """Show the first rows of a table."""
     names = _column_names(columns)
     with open_table(on.require(), table) as (catalog, id):
-        rows = _query(catalog, id, number, names, version, branch)
+        rows = _query(catalog, find_version(catalog, id, version, branch), number, names)
     output.write_table(rows, format_for(format, out), out)
 
 
@@ -121,30 +120,24 @@ def query(
     # One more row shows that there are more.
     most = limit or (_SHOWN + is_cut if out is None or is_search else _ALL)
     with open_table(on.require(), table) as (catalog, id), _advising(filter):
-        rows = _query(catalog, id, most, _column_names(columns), version, branch, **request)
+        place = find_version(catalog, id, version, branch)
+        rows = _query(catalog, place, most, _column_names(columns), **request)
     output.write_table(rows.slice(0, most - is_cut), format_for(format, out), out)
     if is_cut and rows.num_rows > _SHOWN:
         hint(f"the first {_SHOWN} rows; --limit shows more")
 
 
 def _query(
-    catalog: Namespace,
-    id: TableId,
-    limit: int,
-    columns: list[str] | None,
-    version: str | None,
-    branch: str | None,
-    **request: Any,
+    catalog: Namespace, place: Mapping[str, Any], limit: int, columns: list[str] | None, **request: Any
 ) -> pa.Table:
     import pyarrow as pa
 
     selection = {} if columns is None else {"columns": {"column_names": columns}}
-    place = find_version(catalog, id, version, branch)
     fields = {**place, "k": limit, "vector": {"single_vector": []}, **selection, **request}
     try:
         answer = catalog.query_table(fields)
     except err.TableColumnNotFoundError:
-        there = catalog.open(id, version=place["version"], branch=place["branch"]).schema.names
+        there = catalog.open(place["id"], version=place["version"], branch=place["branch"]).schema.names
         if missing := [name for name in columns or () if name not in there]:
             raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(there)}") from None
         raise

@@ -8,18 +8,19 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import lance_namespace.errors as err
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.json
 import pyarrow.types as is_a
 
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.rendering import json_text
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import CsvFileFormat
 
 _FORMATS = {  # Formats of files by suffix, as pyarrow names them.
     ".parquet": "parquet",
@@ -145,6 +146,10 @@ def read_rows(file: Path, schema: pa.Schema | None) -> pa.RecordBatchReader:
         file: Its suffix names the format. In CSV an empty value is null, and an empty text is `""`.
         schema: The types of columns; others keep those in the file. None means the types in the file.
     """
+    # They are slow to import.
+    from pyarrow import dataset
+    from pyarrow import json as arrow_json
+
     format = _FORMATS.get(file.suffix.lower())
     if format is None:
         raise Misuse(f"{file}: unknown suffix; use one of {', '.join(_FORMATS)}")
@@ -153,11 +158,11 @@ def read_rows(file: Path, schema: pa.Schema | None) -> pa.RecordBatchReader:
         if format == "json":
             # Arrow would read texts as times.
             texts = [it for it in fields if is_a.is_decimal(it.type) or _is_text(it.type)]
-            options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts))
-            reader = pyarrow.json.open_json(_json_lines(file), parse_options=options)
+            options = arrow_json.ParseOptions(explicit_schema=pa.schema(texts))
+            reader = arrow_json.open_json(_json_lines(file), parse_options=options)
         else:
-            reader = pyarrow.dataset.dataset(str(file), format=_csv(fields) if format == "csv" else format)
-            reader = reader.scanner().to_reader()
+            rows = dataset.dataset(str(file), format=_csv(fields) if format == "csv" else format)
+            reader = rows.scanner().to_reader()
     except FileNotFoundError:
         raise Misuse(f"{file}: there is no such file") from None
     except (OSError, ValueError) as error:
@@ -182,8 +187,10 @@ def read_rows(file: Path, schema: pa.Schema | None) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(target, batches())
 
 
-def _csv(fields: Sequence[pa.Field]) -> pyarrow.dataset.CsvFileFormat:
+def _csv(fields: Sequence[pa.Field]) -> CsvFileFormat:
     """Returns the CSV of `write_csv`; lists, structs and bytes are texts."""
+    from pyarrow.dataset import CsvFileFormat
+
     types = {it.name: it.type for it in fields if _is_scalar_text(it.type) or _is_in_json(it.type)}
     options = pyarrow.csv.ConvertOptions(
         column_types={name: type for name, type in types.items() if not is_a.is_nested(type)},
@@ -191,7 +198,7 @@ def _csv(fields: Sequence[pa.Field]) -> pyarrow.dataset.CsvFileFormat:
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    return pyarrow.dataset.CsvFileFormat(convert_options=options)
+    return CsvFileFormat(convert_options=options)
 
 
 def _json_lines(file: Path) -> Any:

@@ -150,7 +150,7 @@ async def test_only_columns_that_are_used_must_have_a_common_type(
     await ns.write(["u", "a"], pa.table({"id": [1], "x": ["a"]}))
     await ns.write(["u", "b"], pa.table({"id": [2], "x": [1.5]}))
     if rows is None:
-        with pytest.raises(err.InvalidInputError, match="sql: no type .* 'x' .*Omit it with a SELECT of other"):
+        with pytest.raises(err.InvalidInputError, match=r"sql: no type .* 'x' .*Omit it with a SELECT of other"):
             await ns.sql(text)
     else:
         assert [tuple(row.values()) for row in (await ns.sql(text)).rows.to_pylist()] == rows
