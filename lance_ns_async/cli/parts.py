@@ -210,9 +210,10 @@ def create_branch(
         place = find_version(catalog, id, version, source)
         start = {"from_branch": place["branch"], "from_version": place["version"]}
         catalog.create_table_branch({"id": list(id), "name": branch, **start})
-        origin = catalog.list_table_branches({"id": list(id)}).branches[branch]
-        where = f"version {origin.parent_version} of {origin.parent_branch or 'main'}"
-        tell(f"created branch {branch} of {id} from {where}", id, f"branch {branch} created")
+        # Another client may have deleted it already.
+        origin = catalog.list_table_branches({"id": list(id)}).branches.get(branch)
+        where = f" from version {origin.parent_version} of {origin.parent_branch or 'main'}" if origin else ""
+        tell(f"created branch {branch} of {id}{where}", id, f"branch {branch} created")
 
 
 def delete_branch(
@@ -220,7 +221,7 @@ def delete_branch(
 ) -> None:
     """Delete a branch of a table, and the data that only this branch uses."""
     with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
-        names = catalog.list_table_branches({"id": list(id)}).branches
+        names = ["main", *catalog.list_table_branches({"id": list(id)}).branches]
         _check_exists(id, "branch", branch, names, err.TableBranchNotFoundError)
         ask(f"Delete branch {branch} of {id}?", yes, look_first=f"lance-ns branch list {shlex.quote(str(id))}")
         catalog.delete_table_branch({"id": list(id), "name": branch})
