@@ -288,7 +288,7 @@ class ByProperties(Facade):
 
     impl: ClassVar[str]
 
-    __signature__ = _SignatureOfProperties()
+    __signature__: ClassVar[_SignatureOfProperties] = _SignatureOfProperties()
 
     @_with_hint(_how_to_name)
     def __init__(
