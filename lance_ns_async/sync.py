@@ -29,6 +29,7 @@ from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partit
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
+from lance_ns_async.operations.tables import Keep
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.rendering import name_iterators
 from lance_ns_async.session import Session
@@ -228,9 +229,11 @@ class Namespace(Facade, spec.LanceNamespace):
         """Removes a table from the catalog; its data stays."""
         return self._call(tables.deregister_table, with_fields(request, fields))
 
-    def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
+    def drop_table(
+        self, request: spec.DropTableRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
+    ) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location."""
-        return self._call(tables.drop_table, with_fields(request, fields))
+        return self._call(tables.drop_table, with_fields(request, fields), keep=keep)
 
     def rename_table(self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location."""
@@ -759,8 +762,8 @@ class DirNamespace(ByProperties, Namespace):
         def __init__(
             self, /, *, root: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
             circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
 
@@ -777,11 +780,11 @@ class IcebergNamespace(ByProperties, Namespace):
             gc_enabled: str = ..., managed_by: str = ..., vend_credentials: str = ...,
             rest_table_cache_max_entries: str = ..., max_retries: str = ..., max_in_flight: str = ...,
             adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
-            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
-            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
-            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
-            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
+            auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ...,
+            ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., proxy: str = ...,
+            max_response_bytes: str = ..., credential: str = ..., scope: str = ..., oauth2_server_uri: str = ...,
+            audience: str = ..., resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
             requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
             assume_role_arn: str = ..., assume_role_region: str = ..., assume_role_external_id: str = ...,
             assume_role_session_name: str = ..., assume_role_timeout_sec: str = ..., sts_endpoint: str = ...,
@@ -807,8 +810,9 @@ class Hive3Namespace(ByProperties, Namespace):
             user: str = ..., password: str = ..., kerberos_service: str = ..., max_response_bytes: str = ...,
             max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
             hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., unique_locations: str = ...,
+            allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
 
@@ -823,12 +827,12 @@ class Hive2Namespace(ByProperties, Namespace):
         def __init__(
             self, /, *, max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
             hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
-            uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ..., connect_timeout: str = ...,
-            read_timeout: str = ..., keep_alive: str = ..., framed: str = ..., use_ssl: str = ..., ca_bundle: str = ...,
-            client_cert: str = ..., client_key: str = ..., auth: str = ..., user: str = ..., password: str = ...,
-            kerberos_service: str = ..., max_response_bytes: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., unique_locations: str = ...,
+            allow_aliases: str = ..., uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., framed: str = ...,
+            use_ssl: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., auth: str = ...,
+            user: str = ..., password: str = ..., kerberos_service: str = ..., max_response_bytes: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
 
@@ -845,7 +849,7 @@ class GlueNamespace(ByProperties, Namespace):
             vend_credentials: str = ..., credentials_operation: str = ..., credentials_timeout_sec: str = ...,
             lake_formation_endpoint: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
             circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., assume_role_arn: str = ...,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., assume_role_arn: str = ...,
             assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
             assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., region: str = ..., endpoint: str = ...,
             access_key_id: str = ..., secret_access_key: str = ..., session_token: str = ...,
@@ -868,17 +872,18 @@ class PolarisNamespace(ByProperties, Namespace):
             list_style: str = ..., vend_credentials: str = ..., filter_tables: str = ..., max_retries: str = ...,
             max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ...,
             attempt_timeout: str = ..., operation_timeout: str = ..., backoff_initial: str = ...,
-            backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ...,
-            keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ...,
-            proxy: str = ..., max_response_bytes: str = ..., credential: str = ..., scope: str = ...,
-            oauth2_server_uri: str = ..., audience: str = ..., resource: str = ..., subject_token: str = ...,
-            subject_token_type: str = ..., requested_token_type: str = ..., auth_command: str = ...,
-            auth_command_timeout: str = ..., assume_role_arn: str = ..., assume_role_region: str = ...,
-            assume_role_external_id: str = ..., assume_role_session_name: str = ..., assume_role_timeout_sec: str = ...,
-            sts_endpoint: str = ..., rest_sigv4_enabled: str = ..., rest_signing_name: str = ...,
-            rest_signing_region: str = ..., rest_access_key_id: str = ..., rest_secret_access_key: str = ...,
-            rest_session_token: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ..., connect_timeout: str = ...,
+            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
+            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
+            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
+            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
+            auth_command: str = ..., auth_command_timeout: str = ..., assume_role_arn: str = ...,
+            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
+            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., rest_sigv4_enabled: str = ...,
+            rest_signing_name: str = ..., rest_signing_region: str = ..., rest_access_key_id: str = ...,
+            rest_secret_access_key: str = ..., rest_session_token: str = ..., unique_locations: str = ...,
+            allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
 
@@ -894,13 +899,13 @@ class LakekeeperNamespace(ByProperties, Namespace):
             self, /, *, warehouse: str = ..., endpoint: str = ..., root: str = ..., vend_credentials: str = ...,
             max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
             hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ...,
-            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
-            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
-            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
-            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
-            auth_command: str = ..., auth_command_timeout: str = ..., unique_locations: str = ...,
-            allow_aliases: str = ..., token: TokenFunction | str | None = None,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
+            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
+            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
+            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
+            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
             transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
@@ -917,11 +922,11 @@ class UnityNamespace(ByProperties, Namespace):
             self, /, *, catalog: str = ..., endpoint: str = ..., api_path: str = ..., credentials_operation: str = ...,
             vend_credentials: str = ..., root: str = ..., max_retries: str = ..., max_in_flight: str = ...,
             adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
-            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
-            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
-            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
-            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
+            auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ...,
+            ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., proxy: str = ...,
+            max_response_bytes: str = ..., credential: str = ..., scope: str = ..., oauth2_server_uri: str = ...,
+            audience: str = ..., resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
             requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
             unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
             transport: Transports | str | None = None, **properties: str,
@@ -941,17 +946,17 @@ class RestNamespace(ByProperties, Namespace):
             data_operations: str = ..., vend_credentials: str = ..., tls_assert_hostname: str = ...,
             max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
             hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., auth_token: str = ..., connect_timeout: str = ...,
-            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
-            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
-            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
-            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
-            auth_command: str = ..., auth_command_timeout: str = ..., assume_role_arn: str = ...,
-            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
-            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., rest_sigv4_enabled: str = ...,
-            rest_signing_name: str = ..., rest_signing_region: str = ..., rest_access_key_id: str = ...,
-            rest_secret_access_key: str = ..., rest_session_token: str = ..., uri: str = ..., tls_cert_file: str = ...,
-            tls_key_file: str = ..., tls_ssl_ca_cert: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ...,
+            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
+            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
+            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
+            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
+            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
+            assume_role_arn: str = ..., assume_role_region: str = ..., assume_role_external_id: str = ...,
+            assume_role_session_name: str = ..., assume_role_timeout_sec: str = ..., sts_endpoint: str = ...,
+            rest_sigv4_enabled: str = ..., rest_signing_name: str = ..., rest_signing_region: str = ...,
+            rest_access_key_id: str = ..., rest_secret_access_key: str = ..., rest_session_token: str = ...,
+            uri: str = ..., tls_cert_file: str = ..., tls_key_file: str = ..., tls_ssl_ca_cert: str = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
         ) -> None: ...
         # fmt: on
