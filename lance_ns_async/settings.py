@@ -63,6 +63,8 @@ def seconds(name: str, value: object) -> float:
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
+    elif isinstance(value, int | float):
+        value = f"{value:f}"
     try:
         return _SECONDS.validate_python(value)
     except ValidationError as e:
