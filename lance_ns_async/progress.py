@@ -60,11 +60,20 @@ def show_progress(progress: bool | ProgressCallback, label: str) -> Iterator[Pro
         yield lambda _steps, _total: None
 
 
+def is_interactive() -> bool:
+    """Returns whether a person types the program: in an interactive interpreter, IPython or a notebook."""
+    return hasattr(sys, "ps1") or _ipython() is not None
+
+
+def _ipython() -> Any:
+    """Returns IPython's shell; None if the program does not run in one."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
 def _notebook_display() -> Callable[..., Any] | None:
     """Returns IPython's `display` if the program is a notebook; None elsewhere."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
+    if not hasattr(_ipython(), "kernel"):
         return None
     from IPython.display import display
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@documented_by(AsyncNamespace)
 @name_iterators
+@documented_by(AsyncNamespace)
 class Namespace(Facade, spec.LanceNamespace):
     """A Lance namespace over one catalog, for use from any thread, also within a running event loop.
 

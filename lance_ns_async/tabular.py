@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lance_ns_async.errors import shortened
+from lance_ns_async.errors import one_line, shortened
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import DENIED, FAILED, MISSING, printable
 
@@ -47,7 +47,7 @@ _STYLE = """<style>
 .lance-ns div{overflow:auto;max-height:32em}
 .lance-ns table{border-collapse:collapse;font:inherit;margin:0}
 .lance-ns th,.lance-ns td{border:0;border-bottom:1px solid rgba(128,128,128,.25);padding:.3em .8em;
-text-align:left!important;vertical-align:top;background:none;max-width:48em;overflow-wrap:anywhere}
+text-align:left!important;vertical-align:top;background:none;max-width:32em;overflow-wrap:break-word}
 .lance-ns th{font-weight:500;opacity:.65}
 .lance-ns td+td:not([colspan]):nth-child(2){white-space:nowrap;max-width:24em;overflow:hidden;text-overflow:ellipsis}
 .lance-ns span{border-radius:1em;padding:.1em .7em;margin-right:.4em;white-space:nowrap;
@@ -226,8 +226,10 @@ def _value(value: pa.Scalar) -> str:
     """Returns a short text of a value."""
     import pyarrow as pa
 
-    if not value.is_valid or pa.types.is_string(value.type) or pa.types.is_struct(value.type):
-        return shortened("" if not value.is_valid else str(value), MAX_CELL)
+    if not value.is_valid:
+        return "NULL"
+    if pa.types.is_string(value.type) or pa.types.is_struct(value.type):
+        return shortened(one_line(str(value)), MAX_CELL)
     # Unlike `as_py`, this needs no pandas for nanoseconds, and leaves out the middle of vectors.
     return shortened(pa.array([value], value.type).to_string(indent=0, skip_new_lines=True)[1:-1], MAX_CELL)
 

@@ -277,7 +277,8 @@ class _SignatureOfProperties:
         except InvalidInputError as e:  # The extra is not installed.
             raise AttributeError(str(e)) from e
         _, *others = inspect.signature(owner.__init__).parameters.values()
-        return inspect.Signature([*(inspect.Parameter(name, keyword, annotation="str") for name in names), *others])
+        own = [inspect.Parameter(name, keyword, default=None, annotation="str | None") for name in names]
+        return inspect.Signature([*own, *others])
 
 
 class ByProperties(Facade):

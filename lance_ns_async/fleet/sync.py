@@ -53,3 +53,7 @@ maintain: Final = blocking(maintenance.maintain)
 plan_maintenance: Final = blocking(maintenance.plan_maintenance)
 purge: Final = blocking(dropped_tables.purge)
 undrop: Final = blocking(dropped_tables.undrop)
+
+
+def __dir__() -> list[str]:
+    return ["audit", "copy", "discover", "dropped", "find", "maintain", "plan_maintenance", "purge", "undrop"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,6 +13,7 @@ from lance_ns_async.errors import nearest, subject_of
 from lance_ns_async.model import Id, NamespaceId, TableId
 from lance_ns_async.operations.namespaces import list_namespaces
 from lance_ns_async.operations.tables import list_tables
+from lance_ns_async.progress import is_interactive
 from lance_ns_async.session import Session
 
 _SIBLINGS = 200  # Maximum number of tables, and of namespaces, that are compared with an id.
@@ -63,7 +63,7 @@ def deserves_hint(error: err.LanceNamespaceError) -> bool:
 
     Other programs may look for ids that need not exist.
     """
-    return hasattr(sys, "ps1") and isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError)
+    return is_interactive() and isinstance(error, err.TableNotFoundError | err.NamespaceNotFoundError)
 
 
 async def add_hint(session: Session, error: err.LanceNamespaceError) -> None:

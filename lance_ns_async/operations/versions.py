@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import lance_namespace as spec
 from lance_namespace.errors import InvalidInputError, UnsupportedOperationError
@@ -19,14 +20,31 @@ from lance_ns_async.rendering import counted
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import Short
 from lance_ns_async.storage.datasets import MAIN, Snapshot
-from lance_ns_async.tabular import html_models
+from lance_ns_async.tabular import EXCERPT, html_table
 
 
 class ListTableVersionsResponse(Short, spec.ListTableVersionsResponse):
     """The versions of a table."""
 
     def _repr_html_(self) -> str:
-        return html_models(counted(len(self.versions), "versions"), self.versions)
+        """Returns a table for notebooks, with what most catalogs say of a version."""
+        facts = ("total_rows", "total_fragments", "total_files_size")
+        rows = [
+            [
+                str(it.version),
+                "" if it.timestamp_millis is None else _time_text(it.timestamp_millis),
+                *((it.metadata or {}).get(name, "") for name in facts),
+            ]
+            for it in self.versions[:EXCERPT]
+        ]
+        more = len(self.versions) - EXCERPT
+        return html_table(
+            counted(len(self.versions), "versions"), ("version", "time", "rows", "fragments", "bytes"), rows, more
+        )
+
+
+def _time_text(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "seconds")
 
 
 @passed_on

@@ -314,11 +314,11 @@ class LocationResolver:
         from lance_ns_async.spark.write.write import MODES, Writing, write
 
         namespace = self._blocking("write", _JOB_BLOCKS)
+        limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
         if not hasattr(df, "schema"):
             raise InvalidInputError(f"write: df is a {type(df).__name__}, not a Spark DataFrame; use write(df, id)")
         table = table_id(id)
-        limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
         try:
             return write(namespace, df, table, writing)
         finally:
