@@ -132,7 +132,8 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
             with suppress(err.TableNotFoundError, err.NamespaceNotFoundError):
                 if same_place((await backend.describe_table(other)).location, dropped.location):
                     raise error_about(err.TableAlreadyExistsError, id, f"it was brought back as {other}")
-    await in_thread(place, partial(_delete, place, [*before.names, mark]), changes=True)
+    # Others that see the mark no more must not see the table as dropped either.
+    await in_thread(place, partial(_delete, place, [*before.records, *before.purges, mark]), changes=True)
     return table
 
 
@@ -170,9 +171,10 @@ async def finish_purge(dropped: DroppedTable, seen: Collection[str], options: Ma
 class _Seen:
     """The files of drops at a location."""
 
-    names: Collection[str]
     records: Mapping[str, DroppedTable]
     """The dropped tables by the names of the files."""
+    purges: Collection[str]
+    """The names of the marks of purges."""
     undrops: Set[TableId]
     """The ids as which the table is, or was to be, brought back."""
 
@@ -211,14 +213,17 @@ def _write(place: Table, name: str, content: Mapping[str, Any]) -> None:
 
 def _read(place: Table) -> _Seen:
     if (folder := local_path(place.location)) is not None and not os.path.isdir(folder):
-        return _Seen((), {}, frozenset())  # Otherwise, pylance would create it.
+        return _Seen({}, (), frozenset())  # Otherwise, pylance would create it.
     next_step("list", place.location)
     session = files.open_files(place.location, place.storage_options)
     names = {path.rpartition("/")[2] for path in session.list(DROPPED)}
     records, undrops = {}, set()
     for name in sorted(names):
-        if not name.endswith((_RECORD, _UNDROP)) or (content := _load(place, session, name)) is None:
+        if not name.endswith((_RECORD, _UNDROP)):
             continue
+        if (content := _load(place, session, name)) is None:
+            # It was deleted since the listing; what else was deleted with it?
+            return _read(place)
         try:
             if name.endswith(_UNDROP):
                 undrops.add(TableId(content["id"]))
@@ -227,7 +232,7 @@ def _read(place: Table) -> _Seen:
                 records[name] = _record(content, place.location, is_purged=is_purged)
         except (ValueError, KeyError, TypeError, err.InvalidInputError) as e:
             raise _damaged(place, name, e) from e
-    return _Seen(names, records, undrops)
+    return _Seen(records, [name for name in names if name.endswith(_PURGE)], undrops)
 
 
 def _load(place: Table, session: Any, name: str) -> Any:
