@@ -31,7 +31,6 @@ import pyarrow as pa
 
 from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback
-from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import error_about
 from lance_ns_async.lifecycle.dropping import delete_data
 from lance_ns_async.model import Table, TableId, local_path, same_place
@@ -207,14 +206,12 @@ def _write(place: Table, name: str, content: Mapping[str, Any]) -> None:
         path = os.path.join(folder, "file")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(content, file)
-        next_step("write", place.location)
         files.open_files(place.location, place.storage_options).upload_file(path, f"{DROPPED}/{name}")
 
 
 def _read(place: Table) -> _Seen:
     if (folder := local_path(place.location)) is not None and not os.path.isdir(folder):
         return _Seen({}, (), frozenset())  # Otherwise, pylance would create it.
-    next_step("list", place.location)
     session = files.open_files(place.location, place.storage_options)
     names = {path.rpartition("/")[2] for path in session.list(DROPPED)}
     records, undrops = {}, set()
