@@ -8,8 +8,9 @@ look again after they have acted, so that one of two at the same time sees the o
 
 - A purge marks the files that it has seen, and then deletes the data, unless a table is registered there, or another
   drop has written a file since.
-- An undrop marks the id that it restores, registers it, and takes this back if the file is marked by a purge, or if the
-  table is registered under an id of another mark.
+- An undrop marks the id that it restores, registers it, and takes this back if a file is marked by a purge, if a purge
+  has deleted the mark, or if the table is registered under the id of another mark. Then it deletes the files of drops;
+  its mark stays until the data is deleted.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import json
 import os
 import tempfile
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -113,7 +114,8 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
     """
     place = _place(dropped.location, options)
     before = await _look(place)
-    _check_there(dropped, before)
+    if before.newest is None or before.newest.is_purged:
+        raise _gone(dropped, before)
     mark = f"{uuid4().hex}{_UNDROP}"
     await in_thread(place, partial(_write, place, mark, {"id": list(id)}), changes=True)
     table: Table | None = None
@@ -125,15 +127,31 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
 
     async with rollback(undo):
         table = await backend.restore_table(id, dropped.location, dropped.properties or {}, dropped.schema)
-        now = await _look(place)
-        _check_there(dropped, now)
-        for other in now.undrops - {id}:
-            with suppress(err.TableNotFoundError, err.NamespaceNotFoundError):
-                if same_place((await backend.describe_table(other)).location, dropped.location):
-                    raise error_about(err.TableAlreadyExistsError, id, f"it was brought back as {other}")
-    # Others that see the mark no more must not see the table as dropped either.
-    await in_thread(place, partial(_delete, place, [*before.records, *before.purges, mark]), changes=True)
-    return table
+        problem = await _conflict(backend, dropped, id, mark, await _look(place))
+        if problem is not None:
+            try:
+                await backend.deregister_table(id, table)
+            except err.TableNotFoundError:
+                problem = None  # It was there, and another client has removed it since.
+            table = None
+            if problem is not None:
+                raise problem
+    # The mark stays, for others that look later.
+    await in_thread(place, partial(_delete, place, [*before.records, *before.purges]), changes=True)
+    return table or replace(place, id=id)
+
+
+async def _conflict(
+    backend: Backend, dropped: DroppedTable, id: TableId, mark: str, now: _Seen
+) -> err.LanceNamespaceError | None:
+    """Returns why a table must not stay registered that was just brought back; None if it may."""
+    for other in {*now.undrops.values()} - {id}:
+        with suppress(err.TableNotFoundError, err.NamespaceNotFoundError):
+            if same_place((await backend.describe_table(other)).location, dropped.location):
+                return error_about(err.TableAlreadyExistsError, id, f"it was brought back as {other}")
+    # A purge deletes all files; an undrop that succeeded since deletes those of drops, and checks what is here.
+    is_marked = now.newest is not None and any(it.is_purged for it in now.records.values())
+    return _gone(dropped, now) if is_marked or mark not in now.undrops else None
 
 
 async def begin_purge(dropped: DroppedTable, options: Mapping[str, str] | None) -> Collection[str]:
@@ -174,22 +192,20 @@ class _Seen:
     """The dropped tables by the names of the files."""
     purges: Collection[str]
     """The names of the marks of purges."""
-    undrops: Set[TableId]
-    """The ids as which the table is, or was to be, brought back."""
+    undrops: Mapping[str, TableId]
+    """The ids as which the table was brought back, or is to be, by the names of the marks."""
 
     @property
     def newest(self) -> DroppedTable | None:
         return max(self.records.values(), key=lambda it: it.dropped, default=None)
 
 
-def _check_there(dropped: DroppedTable, seen: _Seen) -> None:
-    if seen.newest is None:
-        reason = f"it is not a dropped table any more: it was brought back or purged, at {dropped.location}"
-    elif seen.newest.is_purged:
-        reason = f"a purge deletes its data at {dropped.location}"
-    else:
-        return
-    raise error_about(err.TableNotFoundError, dropped.id, reason)
+def _gone(dropped: DroppedTable, seen: _Seen) -> err.TableNotFoundError:
+    """Returns the error of a table that cannot be brought back."""
+    reason = "it is not a dropped table any more: it was brought back or purged"
+    if seen.newest is not None:
+        reason = "a purge deletes its data"
+    return error_about(err.TableNotFoundError, dropped.id, f"{reason}, at {dropped.location}")
 
 
 def _place(location: str, options: Mapping[str, str] | None) -> Table:
@@ -211,10 +227,10 @@ def _write(place: Table, name: str, content: Mapping[str, Any]) -> None:
 
 def _read(place: Table) -> _Seen:
     if (folder := local_path(place.location)) is not None and not os.path.isdir(folder):
-        return _Seen({}, (), frozenset())  # Otherwise, pylance would create it.
+        return _Seen({}, (), {})  # Otherwise, pylance would create it.
     session = files.open_files(place.location, place.storage_options)
     names = {path.rpartition("/")[2] for path in session.list(DROPPED)}
-    records, undrops = {}, set()
+    records, undrops = {}, {}
     for name in sorted(names):
         if not name.endswith((_RECORD, _UNDROP)):
             continue
@@ -223,7 +239,7 @@ def _read(place: Table) -> _Seen:
             return _read(place)
         try:
             if name.endswith(_UNDROP):
-                undrops.add(TableId(content["id"]))
+                undrops[name] = TableId(content["id"])
             else:
                 is_purged = name.replace(_RECORD, _PURGE) in names
                 records[name] = _record(content, place.location, is_purged=is_purged)
