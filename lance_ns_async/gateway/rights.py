@@ -21,6 +21,7 @@ from lance_ns_async.gateway.limits import bulk_request
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.row_results import encode
+from lance_ns_async.many.similar_ids import similar_id
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
 from lance_ns_async.operations import searching
 from lance_ns_async.session import Session
@@ -237,6 +238,11 @@ class GrantedNamespace:
         session = self._session("query_table")
         await session.check_sql(searching.texts(query))
         return await session.read(id, lambda dataset, _: work(dataset), snapshot)
+
+    async def similar_id(self, id: Id) -> Id | None:
+        """Returns the id that the principal may use and an unknown one probably means; see `similar_ids.similar_id`."""
+        session = getattr(self._namespace, "session", None)
+        return await similar_id(session, id, self._principal.may_see) if isinstance(session, Session) else None
 
     async def sql(self, text: str, *, max_rows: int, memory_limit: int, timeout: float) -> SqlResult:
         """Runs a SELECT over the tables that the principal may use, as if there were no others.

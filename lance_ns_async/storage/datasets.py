@@ -315,7 +315,9 @@ def operation_names(dataset: LanceDataset, numbers: Sequence[int]) -> Sequence[s
     def read(number: int) -> str | None:
         # One dataset reads one transaction at a time.
         transaction = dataset.checkout_version(number).read_transaction(number)
-        return None if transaction is None else type(transaction.operation).__name__
+        name = None if transaction is None else type(transaction.operation).__name__
+        # pylance has no class for operations that change no rows, e.g. of settings.
+        return "Other" if name == "BaseOperation" else name
 
     with ThreadPoolExecutor(_READERS) as readers:
         return list(readers.map(read, numbers))

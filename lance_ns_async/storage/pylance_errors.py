@@ -25,6 +25,9 @@ _PHRASE = "|".join(map(re.escape, PHRASES.values()))
 _OURS = re.compile(rf"Namespace error: .*?(?:(?:{_PHRASE}): )?(?P<message>(?P<phrase>{_PHRASE}): .*)")
 _BY_PHRASE = {phrase: cls for cls, phrase in PHRASES.items()}
 
+_TIME_AS_TEXT = re.compile(
+    r"Received literal Utf8\(\"([^\"]*)\"\) and could not convert to literal of type '(Date|Timestamp)[^']*'"
+)
 _UNKNOWN_REGION = re.compile(r"Failed to resolve region for bucket '([^']*)'")
 _NO_CREDENTIALS = re.compile(r"Failed to get AWS credentials: .*")
 
@@ -150,6 +153,7 @@ def _clean(raw: str) -> str:
     text = re.sub(r", src/\S+\.rs:\d+(:\d+)?", "", text)
     text = text.replace("please specify a different name or use replace=True", "use another name, or drop it first")
     text = re.sub(r",? location:\s*\)", ")", text)
+    text = _TIME_AS_TEXT.sub(lambda it: f"{it[2].lower()}s are not texts; write {it[2].lower()} '{it[1]}'", text)
     # Some texts contain the whole schema in Rust's debug format.
     text = re.sub(r":? ?Schema \{.*", "", text)
     return shortened(text, _MAX_MESSAGE_LENGTH)

@@ -191,7 +191,9 @@ async def test_paging_and_search(page: Any) -> None:
 async def test_a_table_fits_on_a_phone(page: Any) -> None:
     await page.goto(f"/ui/table?{urlencode([('id', 'n'), ('id', 't')])}")
     await expect(page.get_by_role("table", name="Rows")).to_contain_text("red apple")
-    await expect(page.get_by_role("table", name="Columns and their types")).to_contain_text("vector[2] of float32")
+    await expect(page.get_by_role("table", name="Columns and their types")).to_contain_text(
+        "fixed_size_list<item: float>[2]"
+    )
     box = await page.locator("main").bounding_box()
     assert box is not None and box["width"] <= 390
     levels = [await it.evaluate("it => it.tagName") for it in await page.locator("h1, h2, h3").all()]
@@ -220,6 +222,9 @@ async def test_keyboard(page: Any) -> None:
     await page.get_by_role("link", name="Lance explorer").focus()
     for _ in range(6):
         await page.keyboard.press("Tab")
+    await expect(focus).to_have_text("Namespaces and tables")
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
     await expect(focus).to_have_attribute("aria-label", "Show the content of n")
     await page.keyboard.press("Enter")
     await expect(focus).to_have_attribute("aria-expanded", "true")
@@ -230,6 +235,15 @@ async def test_keyboard(page: Any) -> None:
     await expect(page.get_by_role("heading", level=1)).to_have_text("t")
     # The tree stays open beside the table.
     await expect(page.locator(".tree [aria-current=page]")).to_have_text("t")
+
+
+@pytest.mark.parametrize("page", ["with scripts"], indirect=True)
+async def test_columns_are_filtered(page: Any) -> None:
+    await page.goto("/ui/table?id=n$wide")
+    await page.get_by_text("Columns (20 of 300)").click()
+    choice = page.locator("details.choice")
+    await choice.get_by_role("searchbox", name="Filter columns").fill("column-29")
+    await expect(choice.locator("label:visible")).to_have_count(11)
 
 
 @pytest.mark.parametrize("page", ["with scripts"], indirect=True)
@@ -266,7 +280,8 @@ async def test_every_kind_of_page_is_accessible_and_short(
     ):
         await page.goto(path)
         if await page.locator(".tree").count():
-            await expect(page.locator(".tree li").first).to_be_visible()
+            await expect(page.locator(".tree li").first).to_be_attached()
+            assert await page.locator(".tree summary").count() == (width < 640)
         await page.evaluate(axe)
         findings = await page.evaluate("axe.run().then(it => it.violations.map(it => [it.id, it.nodes[0].html]))")
         height, wide = await page.evaluate(

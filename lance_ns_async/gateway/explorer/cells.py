@@ -1,4 +1,4 @@
-"""Values and types of Arrow for display: long ones are cut, and small images and sounds are shown."""
+"""Values of Arrow for display: long ones are cut, and small images and sounds are shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from lance_namespace_urllib3_client.models.json_arrow_data_type import JsonArrowDataType
 from markupsafe import Markup
 
 from lance_ns_async.errors import shortened
@@ -35,8 +34,6 @@ _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _BLOB = frozenset({"position", "size"})
 _BLOB_2 = frozenset({"kind", "position", "size", "blob_id"})
 """The fields in which Lance describes a column of blobs instead of reading them."""
-
-_LISTS = ("list", "large_list", "list_view", "large_list_view")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +63,6 @@ def cells(rows: pa.Table) -> Cells:
     names = rows.column_names[:MAX_COLUMNS]
     body = [[cell(rows.column(i)[row]) for i in range(len(names))] for row in range(rows.num_rows)]
     return Cells([name(shortened(it, MAX_TEXT)) for it in names], body, rows.num_columns - len(names))
-
-
-def type_text(json_type: JsonArrowDataType, depth: int = 0) -> str:
-    """Returns a type of the spec as text, such as `vector[768] of float32` or `struct<x: int64>`."""
-    inner = json_type.fields or []
-    if depth > _MAX_DEPTH:
-        return "..."
-    parts = [type_text(field.type, depth + 1) for field in inner]
-    match json_type.type.lower():
-        case "fixed_size_list" if parts:
-            kind = "vector" if parts[0] in ("float16", "float32", "float64") else "list"
-            return f"{kind}[{json_type.length}] of {parts[0]}"
-        case word if word in _LISTS and parts:
-            return f"list of {parts[0]}"
-        case "struct":
-            return f"struct<{', '.join(f'{field.name}: {part}' for field, part in zip(inner, parts, strict=True))}>"
-        case "map" if inner and len(entries := inner[0].type.fields or []) == 2:
-            return f"map of {type_text(entries[0].type, depth + 1)} to {type_text(entries[1].type, depth + 1)}"
-        case "fixed_size_binary":
-            return f"binary[{json_type.length}]"
-        case "decimal128" | "decimal256" as word if json_type.length is not None:
-            return f"{word}({json_type.length // 1000}, {json_type.length % 1000})"
-        case _:
-            return json_type.type
 
 
 def cell(value: pa.Scalar, limits: Limits = IN_A_TABLE) -> Markup:

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.rights import Principal
 from lance_ns_async.masked import mask
+from lance_ns_async.model import Id
 from lance_ns_async.rendering import counted, size_text
 
 try:
@@ -51,7 +52,7 @@ class Viewer:
 def document(page: Page, viewer: Viewer | None) -> str:
     """Returns the whole document; a browser that is signed in gets the tree, the search form and the sign-out form."""
     below = encode_pairs(("id", part) for part in page.below)
-    values = {"page": page, "viewer": viewer, "address": address, "below": below, "link": link}
+    values = {"page": page, "viewer": viewer, "address": address, "below": below, "link": link, "pairs": pairs}
     return _templates().get_template(page.template).render(values, **page.values)
 
 
@@ -97,9 +98,9 @@ def continue_page(path: str) -> Page:
     return Page("Continue", "continue.html", {"path": path})
 
 
-def error_page(status: int, title: str, message: str, below: Sequence[str] = ()) -> Page:
-    """Returns a page that consists of an error."""
-    return Page(title, "error.html", {"message": message}, status, below)
+def error_page(status: int, title: str, message: str, near: Id | None = None) -> Page:
+    """Returns a page that consists of an error; `near` is the id that an unknown one probably means."""
+    return Page(title, "error.html", {"message": message, "near": near}, status)
 
 
 def shown_properties(properties: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -163,11 +164,18 @@ def time(value: datetime | int | None) -> Markup:
 
 
 def link(page: str, id: Iterable[str] = (), **fields: object) -> str:
-    """Returns the address of a page, such as `/ui/table?id=a&id=b`; fields that are None or empty are left out."""
-    pairs = [("id", part) for part in id]
+    """Returns the address of a page, such as `/ui/table?id=a&id=b`."""
+    query = encode_pairs(pairs(id, **fields))
+    return f"/ui/{page}?{query}" if query else f"/ui/{page}"
+
+
+def pairs(id: Iterable[str] = (), **fields: object) -> Sequence[tuple[str, str]]:
+    """Returns the fields of an address or of a form; those that are None, False or empty are left out."""
+    result = [("id", part) for part in id]
     for key, value in fields.items():
-        pairs += [(key, str(it)) for it in (value if isinstance(value, list | tuple) else [value]) if it or it == 0]
-    return f"/ui/{page}?{encode_pairs(pairs)}" if pairs else f"/ui/{page}"
+        values = value if isinstance(value, list | tuple) else [value]
+        result += [(key, str(it)) for it in values if it or (it == 0 and it is not False)]
+    return result
 
 
 def encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:

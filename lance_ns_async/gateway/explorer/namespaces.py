@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lance_namespace.errors import LanceNamespaceError
+from lance_namespace.errors import LanceNamespaceError, NamespaceNotFoundError, PermissionDeniedError
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.gateway.explorer.layout import FailedPart, Page, link, shown_properties
 from lance_ns_async.gateway.explorer.reading import CatalogReader, failure, outcome, run_all
-from lance_ns_async.model import Id, NamespaceId, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 from lance_ns_async.storage.datasets import Totals
 
 _PAGE = 100  # Maximum number of names in a list.
@@ -51,6 +51,9 @@ async def namespace_page(reader: CatalogReader, id: NamespaceId, tokens: Mapping
     if id and not tokens:
         parts.append(outcome(_properties(reader, id)))
     results = await run_all(parts)
+    errors = [it.error for it in results if isinstance(it, FailedPart)]
+    if len(errors) == len(results) and isinstance(errors[0], NamespaceNotFoundError | PermissionDeniedError):
+        raise errors[0]
     values = {
         "id": id,
         "lists": dict(zip(kinds, results, strict=False)),
@@ -131,10 +134,13 @@ async def search(reader: CatalogReader, start: Sequence[str], text: str, seconds
     """Searches below a namespace, level by level and without case; at the time limit, returns what it has."""
     result = NameSearch()
     part = text.casefold()
+    separator = next((it for it in (DELIMITER, ".") if it in part), None)
     level = [NamespaceId(start)]
 
     def add(id: Id) -> None:
-        if part in id[-1].casefold() and not result.is_full:
+        # A text with separators may be that of an id.
+        names = [id[-1], *([separator.join(id)] if separator else [])]
+        if any(part in it.casefold() for it in names) and not result.is_full:
             result.matches.append(id)
 
     async def visit(at: NamespaceId) -> None:

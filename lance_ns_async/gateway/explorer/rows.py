@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance_namespace import QueryTableRequest
-from lance_namespace.errors import InvalidInputError
+from lance_namespace.errors import InvalidInputError, TableColumnNotFoundError
 from lance_namespace_urllib3_client.models.query_table_request_columns import QueryTableRequestColumns
 from lance_namespace_urllib3_client.models.query_table_request_vector import QueryTableRequestVector
 from markupsafe import Markup
@@ -19,6 +21,7 @@ from lance_ns_async.errors import shortened
 from lance_ns_async.gateway.explorer.cells import ON_ITS_PAGE, Cells, cell, cells, is_blob, media, size_of_blob
 from lance_ns_async.gateway.explorer.layout import Page, link
 from lance_ns_async.gateway.explorer.reading import CatalogReader
+from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.model import TableId
 from lance_ns_async.operations import searching
 from lance_ns_async.storage.datasets import Snapshot
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 PAGE_ROWS = 20
 MAX_FIND = 50_000  # Maximum number of characters of the words or the vector to search by.
 _FIRST_COLUMNS = 20  # Number of columns that are shown without a choice.
+_COUNT_SECONDS = 3.0  # Maximum seconds of the count of the rows that a filter selects.
 _MAX_SKIPPED = 1_000  # Maximum number of rows to skip in an order, which Lance keeps in memory.
 
 _PROFILE_ROWS = 100_000
@@ -66,19 +70,20 @@ class View:
     def parse(cls, id: TableId, pairs: Sequence[tuple[str, str]]) -> View:
         """Returns the view that the fields of an address describe."""
         fields = dict(pairs)
-
+        find = fields.get("find", "").strip()
         return cls(
             id,
             version=number(fields, "version"),
             branch=fields.get("branch") or None,
-            find=fields.get("find", "").strip(),
-            like=number(fields, "like"),
+            find=find,
+            like=None if find else number(fields, "like"),
             vector=fields.get("vector", ""),
             filter=fields.get("filter", "").strip(),
             sort=fields.get("sort", ""),
             down="down" in fields,
             columns=tuple(value for key, value in pairs if key == "columns"),
-            skip=number(fields, "skip") or 0,
+            # People count from 1.
+            skip=max(at - 1, 0) if (at := number(fields, "at")) is not None else number(fields, "skip") or 0,
         )
 
     @property
@@ -101,12 +106,20 @@ class View:
         """Whether the rows are the nearest ones to words or a vector."""
         return bool(self.find) or self.like is not None
 
+    @property
+    def is_text_search(self) -> bool:
+        """Whether the rows are the nearest ones to words."""
+        return bool(self.find) and not self.find.startswith("[")
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of an address that describe the view, without the id."""
+        fields = {**self.state, "find": self.find, "like": self.like, "vector": self.vector, "filter": self.filter}
+        return {**fields, "sort": self.sort, "down": self.down, "columns": self.columns, "skip": self.skip or None}
+
     def link(self, **changes: Any) -> str:
         """Returns the address of the same view with other values."""
-        it = replace(self, **changes)
-        fields = {**it.state, "find": it.find, "like": it.like, "vector": it.vector, "filter": it.filter}
-        fields |= {"sort": it.sort, "down": "1" if it.down else None, "columns": it.columns, "skip": it.skip or None}
-        return link("table", it.id, **fields) + "#rows"
+        return link("table", self.id, **replace(self, **changes).fields) + "#rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +144,10 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
         k=PAGE_ROWS + 1,
         offset=view.skip or None,
         filter=view.filter or None,
+        prefilter=True,
         with_row_id=True,
         **({"vector": {}} if view.like is not None else _query(view.find)),
-        vector_column=(view.vector or None) if view.like is not None or view.find.startswith("[") else None,
+        vector_column=(view.vector or None) if view.is_search and not view.is_text_search else None,
     )
 
     def read(dataset: LanceDataset) -> Rows:
@@ -162,6 +176,15 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
     return await reader.read_dataset(view.id, read, view.snapshot, view.filter or None)
 
 
+async def count_matches(reader: CatalogReader, view: View) -> int | None:
+    """Returns the number of rows that the filter selects; None without one, or in a search. Cost: one open, a scan."""
+    if not view.filter or view.is_search:
+        return None
+    async with asyncio.timeout(_COUNT_SECONDS):
+        work = partial(searching.count, predicate=view.filter)
+        return await reader.read_dataset(view.id, work, view.snapshot, view.filter)
+
+
 def _query(find: str) -> Mapping[str, Any]:
     """Returns the fields of a search: by a vector if the text is a list of numbers, else by words."""
     if not find:
@@ -185,13 +208,17 @@ def _vector_of(dataset: LanceDataset, view: View) -> Any:
 def _take(dataset: LanceDataset, view: View, row: int, columns: Sequence[str] | None) -> pa.Table:
     known: list[str] = dataset.schema.names
     if unknown := [it for it in columns or () if it not in known]:
-        raise InvalidInputError(f"column {unknown[0]!r}: not in table {view.id}")
+        raise _no_column(unknown[0], view)
     rows = dataset.scanner(
         columns=None if columns is None else [*columns], filter=f"_rowid = {row}", limit=1
     ).to_table()
     if not rows.num_rows:
-        raise InvalidInputError(f"row {row}: not in version {dataset.version} of table {view.id}")
+        raise RequestError(404, f"row {row}: not in version {dataset.version} of table {view.id}")
     return rows
+
+
+def _no_column(column: str, view: View) -> TableColumnNotFoundError:
+    return TableColumnNotFoundError(f"Table column not found: {view.id} (there is no column {column!r})")
 
 
 def _order(view: View) -> Any:
@@ -204,8 +231,8 @@ def _has_order(type: pa.DataType) -> bool:
     return not (pa.types.is_nested(type) or isinstance(type, pa.BaseExtensionType) or pa.types.is_null(type))
 
 
-async def row_page(reader: CatalogReader, view: View, row: int) -> Page:
-    """Returns the page of one row, with its values in full up to a limit."""
+async def row_page(reader: CatalogReader, view: View, row: int, at: int | None) -> Page:
+    """Returns the page of one row, with its values in full up to a limit; `at` is its number on the page before."""
 
     def read(dataset: LanceDataset) -> Sequence[tuple[str, Markup, bool]]:
         rows = _take(dataset, view, row, None)
@@ -214,10 +241,9 @@ async def row_page(reader: CatalogReader, view: View, row: int) -> Page:
             for it in rows.schema
         ]
 
-    values = await reader.read_dataset(view.id, read, view.snapshot)
-    return Page(
-        f"Row {row} of {view.id.name}", "row.html", {"view": view, "row": row, "values": values}, below=view.id.parent
-    )
+    values = {"view": view, "row": row, "values": await reader.read_dataset(view.id, read, view.snapshot)}
+    values["title"] = f"Row with id {row}" if at is None else f"Row {at}"
+    return Page(f"{values['title']} of {view.id.name}", "row.html", values, below=view.id.parent)
 
 
 def _value(dataset: LanceDataset, value: pa.Scalar, column: str, row: int) -> Markup:
@@ -240,6 +266,7 @@ class Profile:
     rows: int  # Number of rows that were read.
     is_whole: bool  # Whether these are all rows.
     nulls: int
+    special: Sequence[tuple[str, int]] = ()  # Numbers of values that are NaN or infinite, if there are any.
     distinct: int | None = None
     least: Markup | None = None
     most: Markup | None = None
@@ -252,7 +279,7 @@ async def column_page(reader: CatalogReader, view: View, column: str) -> Page:
 
     def read(dataset: LanceDataset) -> Profile:
         if column not in dataset.schema.names:
-            raise InvalidInputError(f"column {column!r}: not in table {view.id}")
+            raise _no_column(column, view)
         batches: list[pa.RecordBatch] = []
         rows = size = 0
         scanner = dataset.scanner(
@@ -286,12 +313,17 @@ def profile(values: pa.ChunkedArray, *, is_whole: bool = True) -> Profile:
     present = values.drop_null()
     is_number = pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
     if pa.types.is_floating(type):
+        # Arrow has no functions for half floats.
+        present = present.cast(pa.float32()) if pa.types.is_float16(type) else present
+        checks = (("NaN", pc.is_nan), ("Infinite", pc.is_inf))
+        special = [(title, count) for title, check in checks if (count := pc.sum(check(present)).as_py())]
+        base = replace(base, special=special)
         present = present.filter(pc.is_finite(present))
     if not len(present):
         return base
     distinct = None if pa.types.is_decimal(type) else pc.count_distinct(present).as_py()
     low, high = (cell(it) for it in pc.min_max(present).values())
-    mean = f"{pc.mean(present.cast(pa.float64())).as_py():,.6g}" if is_number else None
+    mean = f"{pc.mean(present.cast(pa.float64(), safe=False)).as_py():,.6g}" if is_number else None
     parts = (
         _histogram(present)
         if (is_number or pa.types.is_temporal(type)) and (distinct or _BINS) > _TOP
@@ -307,14 +339,17 @@ def _top(values: pa.ChunkedArray) -> Sequence[tuple[str, int]]:
 
 
 def _histogram(values: pa.ChunkedArray) -> Sequence[tuple[str, int]]:
-    """Returns the number of values in ranges of the same width."""
+    """Returns the number of values in ranges of the same width, or the most frequent ones of close, large values."""
     import numpy as np
 
     type = values.type
     is_time = pa.types.is_temporal(type)
     width = pa.int32() if is_time and type.bit_width == 32 else pa.int64()
     plain = (values.cast(width) if is_time else values).cast(pa.float64(), safe=False).to_numpy()
-    counts, edges = np.histogram(plain, _BINS)
+    try:
+        counts, edges = np.histogram(plain, _BINS)
+    except ValueError:  # Large values that differ by less than float64 can tell.
+        return _top(values)
 
     def text(edge: float) -> str:
         return str(cell(pa.scalar(int(edge), width).cast(type)).striptags()) if is_time else f"{edge:,.6g}"

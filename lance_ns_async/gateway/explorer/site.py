@@ -7,16 +7,17 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
 from urllib.parse import parse_qsl
 
 from aiohttp import web
-from lance_namespace.errors import InvalidInputError, LanceNamespaceError
+from anyio import move_on_after
+from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.calls.waiting import set_client
-from lance_ns_async.errors import http_status, shortened
+from lance_ns_async.errors import http_status, shortened, subject_of
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.explorer import layout, namespaces, rows, sql, table
 from lance_ns_async.gateway.explorer.layout import Page, Viewer
@@ -27,7 +28,7 @@ from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.gateway.wire import body
-from lance_ns_async.model import DELIMITER, NamespaceId, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
 _SQL_MEMORY = 512 << 20  # Maximum memory of a statement, in bytes.
@@ -35,6 +36,8 @@ _MAX_FIELDS = 1_000  # Maximum number of fields of a query or of a form.
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]+))?")
 
 _MAX_CATALOG = 60  # Maximum number of characters of the catalog's name in the header.
+
+_SIMILAR_SECONDS = 3.0  # Maximum seconds to look for the id that an unknown one means.
 
 LIFETIME = 8 * 3600  # Seconds after which a session ends.
 _LINK_LIFETIME = 600  # Seconds in which a link signs in.
@@ -119,7 +122,7 @@ class Explorer:
                 page = await self._page(CatalogReader(granted), request, path, query)
         except (LanceNamespaceError, RequestError) as e:
             status, headers = (e.status, e.headers) if isinstance(e, RequestError) else (http_status(e), headers)
-            page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
+            page = layout.error_page(status, HTTPStatus(status).phrase, str(e), near=await _near(granted, e))
         catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
         shown = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
         return _response(page, Viewer(principal, shown, self._forms.token(id)), headers)
@@ -212,9 +215,12 @@ class Explorer:
 
 
 async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapping[str, str], address: str) -> Page:
+    if tag := fields.get("tag"):
+        it = await reader.read("get_table_tag_version", id=list(view.id), tag=tag)
+        view = replace(view, version=it.version, branch=it.branch)
     match path:
         case "/ui/row":
-            return await rows.row_page(reader, view, rows.number(fields, "row") or 0)
+            return await rows.row_page(reader, view, rows.number(fields, "row") or 0, rows.number(fields, "at"))
         case "/ui/column":
             return await rows.column_page(reader, view, fields.get("column", ""))
         case "/ui/changes":
@@ -222,6 +228,15 @@ async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapp
             return await table.changes_page(reader, view, before, after)
     # The address of the gateway as the browser knows it.
     return await table.table_page(reader, view, address)
+
+
+async def _near(namespace: GrantedNamespace, error: Exception) -> Id | None:
+    """Returns the id that an unknown one probably means."""
+    if not isinstance(error, TableNotFoundError | NamespaceNotFoundError) or (id := subject_of(error)) is None:
+        return None
+    with move_on_after(_SIMILAR_SECONDS):
+        return await namespace.similar_id(id)
+    return None
 
 
 def _response(page: Page, viewer: Viewer | None, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+import re
+from collections.abc import Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, TableNotFoundError
+import lance_namespace.errors as err
+import pyarrow as pa
 
 from lance_ns_async.errors import shortened
-from lance_ns_async.gateway.explorer.cells import Cells, cells, type_text
+from lance_ns_async.gateway.explorer.cells import Cells, cells
 from lance_ns_async.gateway.explorer.layout import FailedPart, Page, shown_properties
 from lance_ns_async.gateway.explorer.reading import CatalogReader, outcome, run_all
-from lance_ns_async.gateway.explorer.rows import MAX_FIND, PAGE_ROWS, View, read_rows
+from lance_ns_async.gateway.explorer.rows import MAX_FIND, PAGE_ROWS, View, count_matches, read_rows
 from lance_ns_async.gateway.explorer.snippets import select_link, snippets
 from lance_ns_async.masked import without_user
+from lance_ns_async.operations import searching
+from lance_ns_async.spec.arrow_json import arrow_schema
 from lance_ns_async.storage.datasets import operation_names
 
 if TYPE_CHECKING:
@@ -26,6 +30,11 @@ _MAX_ENTRIES = 100  # Maximum number of tags, of branches and of indices.
 _MAX_FIELDS = 1_000
 _MAX_TYPE = 500  # Maximum number of characters of a type.
 _NEW_ROWS = 20
+_UNIT = re.compile(r"\[(?:s|ms|us|ns)\]")  # Of a timestamp, a duration, time32 and time64.
+
+_OF_TABLES = (err.TableNotFoundError, err.PermissionDeniedError)
+_OF_STATES = (err.TableVersionNotFoundError, err.TableBranchNotFoundError)
+"""The errors of a part that are those of the whole page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class VersionFacts:
     """A version, and what made it."""
 
     version: int
+    before: int | None  # The version before it on the branch; None if there is none.
     time: int | None
     rows: int | None
     added: int | None  # The number of rows beyond those of the version before; negative for fewer.
@@ -60,6 +70,7 @@ async def table_page(reader: CatalogReader, view: View, address: str) -> Page:
     parts: dict[str, Coroutine[Any, Any, Any]] = {
         "description": _describe(reader, view),
         "rows": read_rows(reader, view),
+        "matches": count_matches(reader, view),
         "schema": _schema(reader, view),
         "versions": _versions(reader, view),
         "tags": reader.read("list_table_tags", id=list(view.id), limit=_MAX_ENTRIES),
@@ -68,16 +79,14 @@ async def table_page(reader: CatalogReader, view: View, address: str) -> Page:
         "stats": reader.read("get_table_stats", id=list(view.id)),
     }
     results = dict(zip(parts, await run_all(map(outcome, parts.values())), strict=True))
-    description = results["description"]
-    if isinstance(description, FailedPart) and isinstance(
-        description.error, TableNotFoundError | PermissionDeniedError
-    ):
-        raise description.error
+    for name, part in results.items():
+        if isinstance(part, FailedPart) and isinstance(part.error, _OF_TABLES if name == "description" else _OF_STATES):
+            raise part.error
     values = {
         **results,
         "view": view,
-        "snippets": snippets(view.id, address),
-        "select_link": select_link(view.id),
+        "snippets": snippets(view.id, address, view.version, view.branch),
+        "select_link": select_link(view),
         "max_find": MAX_FIND,
         "max_entries": _MAX_ENTRIES,
         "page_rows": PAGE_ROWS,
@@ -99,13 +108,25 @@ class Schema:
 
     columns: Sequence[tuple[str, str, bool]]
     number: int  # Number of all columns.
+    vectors: Sequence[str]  # The names of those that a vector can search.
 
 
 async def _schema(reader: CatalogReader, view: View) -> Schema:
     request = {"id": list(view.id), "load_detailed_metadata": True, **view.state}
-    fields = getattr((await reader.read("describe_table", **request)).var_schema, "fields", [])
-    shown = [(it.name, shortened(type_text(it.type), _MAX_TYPE), it.nullable) for it in fields[:_MAX_FIELDS]]
-    return Schema(shown, len(fields))
+    is_read = True
+    try:
+        fields = [*await reader.read_dataset(view.id, lambda it: it.schema, view.snapshot)]
+    except err.UnsupportedOperationError:
+        is_read = False
+        described = (await reader.read("describe_table", **request)).var_schema
+        fields = [] if described is None else [*arrow_schema(described)]
+
+    def text(type: pa.DataType) -> str:
+        # Descriptions have no units.
+        return shortened(str(type) if is_read else _UNIT.sub("", str(type)), _MAX_TYPE)
+
+    shown = [(it.name, text(it.type), it.nullable) for it in fields[:_MAX_FIELDS]]
+    return Schema(shown, len(fields), [it.name for it in fields if searching.dimension(it.type)])
 
 
 async def _versions(reader: CatalogReader, view: View) -> Sequence[VersionFacts]:
@@ -122,9 +143,13 @@ async def _versions(reader: CatalogReader, view: View) -> Sequence[VersionFacts]
     rows = [int(it) if (it := (one.metadata or {}).get("total_rows", "")).isdecimal() else None for one in versions]
     return [
         VersionFacts(
-            it.version, it.timestamp_millis, count, None if count is None or before is None else count - before, name
+            *(it.version, before and before.version, it.timestamp_millis, count),
+            None if count is None or count_before is None else count - count_before,
+            name,
         )
-        for it, name, count, before in zip(versions, names, rows, [*rows[1:], None], strict=False)
+        for it, before, name, count, count_before in zip(
+            versions, [*versions[1:], None], names, rows, [*rows[1:], None], strict=False
+        )
     ]
 
 
@@ -134,15 +159,28 @@ class Difference:
 
     columns: Sequence[tuple[str, str | None, str | None]]  # The name, the type before and the type after.
     rows: tuple[int, int]
+    new: tuple[str, int]  # What happened to the rows of added fragments, and their number.
+    gone: tuple[str, int]  # What happened to rows that are no longer where they were, and their number.
     files: tuple[int, int]  # Numbers of fragments that were removed and added.
     operations: Sequence[tuple[int, str | None]]
     new_rows: Cells
 
 
+_NEW_BY = {"Append": "added", "Overwrite": "added", "Update": "added updated", "Rewrite": "rewritten"}
+_GONE_BY = {"Delete": "deleted", "Overwrite": "deleted", "Update": "updated deleted", "Rewrite": "rewritten"}
+"""What operations do to rows that get another place, and to those whose place was left."""
+
+
+def _done(operations: Set[str | None], words: Mapping[str, str]) -> str:
+    """Returns what the operations may have done; all words if an operation is unknown."""
+    found = " ".join(word for name, word in words.items() if name in operations or None in operations)
+    return " or ".join(dict.fromkeys(found.split())) or "changed"
+
+
 async def changes_page(reader: CatalogReader, view: View, before: int, after: int) -> Page:
     """Returns the page of the difference of two versions."""
     if not 1 <= before < after:
-        raise InvalidInputError(f"from {before} to {after}: the first version must be below the second")
+        raise err.InvalidInputError(f"from {before} to {after}: the first version must be below the second")
 
     def read(dataset: LanceDataset) -> Difference:
         old = dataset.checkout_version(before)
@@ -153,12 +191,20 @@ async def changes_page(reader: CatalogReader, view: View, before: int, after: in
         added = [it for it in fragments if it.fragment_id not in ids]
         numbers = range(max(before + 1, after - _VERSIONS + 1), after + 1)
         columns = dataset.schema.names[:_NEW_ROWS]
-        rows = dataset.scanner(columns=columns, fragments=added, limit=_NEW_ROWS).to_table() if added else None
+        operations = list(zip(numbers, operation_names(dataset, numbers), strict=True))
+        done = {name for _, name in operations} | ({None} if len(numbers) < after - before else set())
+        new = _done(done, _NEW_BY)
+        is_shown = added and new != "rewritten"
+        rows = dataset.scanner(columns=columns, fragments=added, limit=_NEW_ROWS).to_table() if is_shown else None
+        totals = (old.count_rows(), dataset.count_rows())
+        new_rows = sum(it.count_rows() for it in added)
         return Difference(
             [(name, *pair) for name, pair in both.items() if pair[0] != pair[1]],
-            (old.count_rows(), dataset.count_rows()),
+            totals,
+            (new, new_rows),
+            (_done(done, _GONE_BY), totals[0] - totals[1] + new_rows),
             (len(ids) - len(fragments) + len(added), len(added)),
-            list(zip(numbers, operation_names(dataset, numbers), strict=True)),
+            operations,
             Cells((), ()) if rows is None else cells(rows),
         )
 

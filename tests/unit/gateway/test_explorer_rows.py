@@ -16,8 +16,11 @@ import pytest
 from lance_namespace_urllib3_client.models.add_columns_entry import AddColumnsEntry
 
 from lance_ns_async.gateway.explorer.rows import profile
+from lance_ns_async.gateway.mounts import MountedNamespace
+from lance_ns_async.gateway.rights import OWNER, GrantedNamespace, Principal
+from lance_ns_async.model import TableId
 from tests.support.lake import lake, stream
-from tests.unit.gateway.test_explorer import Browser, address, links, reading
+from tests.unit.gateway.test_explorer import Browser, address, browsing, links, reading
 
 
 def sound() -> bytes:
@@ -78,6 +81,9 @@ async def test_rows_have_pages_order_filter_and_columns(browser: Browser) -> Non
     second = unescape((await browser.get(following)).text)
     assert ids(second)[0] == "20" and any("skip" not in it for it in links_of(second, "table"))
     assert ids(await look(browser, sort="id", down=1, skip=1))[0] == "49"
+    assert "99" in (last := await look(browser, at=51, sort="id")) and "Rows 51 to 51 of 51" in last and "▲" in last
+    assert 'name="sort" value="id"' in last
+    assert "Rows 1 to 20 of 31 that match" in await look(browser, filter="id < 31")
     assert ids(await look(browser, filter="id % 10 = 3 and text > 'text-1'", sort="text", down=1)) == [
         "43",
         "33",
@@ -85,6 +91,8 @@ async def test_rows_have_pages_order_filter_and_columns(browser: Browser) -> Non
         "13",
     ]
     assert ids(await look(browser, find="[7, 0]", vector="vector"))[0] == "07"
+    # The filter selects before the search, which would find the first rows.
+    assert ids(await look(browser, find="[0, 0]", filter="id > 30"))[:2] == ["31", "32"]
     chosen = await look(browser, columns=["id", "none"])
     assert not ids(chosen) and "Columns (1 of 6)" in chosen
     for fields, message in (
@@ -104,12 +112,12 @@ def links_of(page: str, kind: str) -> list[str]:
 async def test_a_row_and_the_rows_like_it(browser: Browser) -> None:
     page = await look(browser, sort="id")
     row = await browser.get(links_of(page, "row")[6])
-    assert "text-06" in row.text and 'src="data:audio/wav;base64,' in row.text
+    assert "text-06" in row.text and "<h1>Row 7</h1>" in row.text and 'src="data:audio/wav;base64,' in row.text
     (like,) = links(row, "/ui/table?id=n&id=t&version=3&like=")
     nearest = unescape((await browser.get(like)).text)
     assert ids(nearest)[0] == "06" and "_distance" in nearest and parse_qs(urlsplit(like).query)["vector"] == ["vector"]
     missing = await browser.get(f"{address('row', 'n', 't')}&row=123456789012")
-    assert missing.status_code == 400 and "not in version 3" in missing.text
+    assert missing.status_code == 404 and "not in version 3" in missing.text
 
 
 async def test_versions_branches_and_differences(browser: Browser) -> None:
@@ -119,7 +127,13 @@ async def test_versions_branches_and_differences(browser: Browser) -> None:
     assert "of 50" in old and "Version 1." in old and "twice" not in old.partition('id="open-this-table"')[0]
     assert "of 50" in trial and "The newest version of branch" in trial
     changes = unescape((await browser.get(f"{address('changes', 'n', 't')}&from=1&to=3")).text)
-    assert all(part in changes for part in ("50 to 51", ">twice<", "int64", "Append", ">99<"))
+    assert all(part in changes for part in ("50 to 51", ">twice<", "int64", "Append", ">99<", "Rows added</dt><dd>1<"))
+    assert "&from=" not in trial and "/ui/sql?" not in trial and "VERSION+%3D%3E+1" in old
+    for fields in ({"version": 9}, {"branch": "none"}, {"tag": "none"}):
+        assert (await browser.get(f"{address('table', 'n', 't')}&{urlencode(fields)}")).status_code == 404
+    assert (await browser.get(address("namespace", "none"))).status_code == 403
+    unknown = await browser.get(address("table", "n", "tt"))
+    assert unknown.status_code == 404 and address("table", "n", "t") in links(unknown, "/ui/table")
     assert (await browser.get(f"{address('changes', 'n', 't')}&from=3&to=1")).status_code == 400
 
 
@@ -128,9 +142,54 @@ async def test_wide_and_declared_tables_and_lists(browser: Browser) -> None:
     assert wide.index('id="rows"') < wide.index('id="columns"') and "Columns (20 of 300)" in wide
     assert wide.count('data-filter="Filter columns"') == 2
     declared = await look(browser, id=("n", "declared"))
-    assert declared.count("declared:") == 1 and 'role="alert"' not in declared
+    assert declared.count("declared:") == 1 and "Open this table" not in declared and 'role="alert"' not in declared
     listed = await look(browser, "namespace", ("n",))
     assert all(part in listed for part in ("<td>51</td>", " kB</td>", "UTC", "<strong>ann</strong>: read"))
+
+
+async def test_a_difference_says_what_happened_to_the_rows(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create()
+        dataset = await stored.dataset()
+        dataset.delete("id = 1")
+        dataset.update({"id": "9"}, where="id = 2")
+        dataset.optimize.compact_files()
+        newest = dataset.version
+        async with reading(stored, tmp_path) as browser:
+            for before, after, part in (
+                (1, 2, "Rows deleted</dt><dd>1<"),
+                (2, 3, "<h2>Rows added or updated</h2>"),
+                (newest - 1, newest, "their values are the same"),
+            ):
+                fields: dict[str, Any] = {"from": before, "to": after}
+                assert part in await look(browser, "changes", **fields)
+
+
+async def test_types_have_units_if_the_table_can_be_read(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create(rows=pa.table({"at": pa.array([0], pa.timestamp("ns", "UTC"))}))
+        async with browsing(stored.ns) as browser:
+            assert "<code>timestamp[ns, tz=UTC]<" in await look(browser)
+        async with browsing(MountedNamespace({"m": stored.ns})) as browser:
+            assert "<code>timestamp<" in await look(browser, id=("m", "n", "t"))
+
+
+async def test_a_hint_names_no_table_that_the_token_may_not_use(tmp_path: Path) -> None:
+    async with lake(tmp_path) as stored:
+        await stored.create(["n", "orders"])
+        ann = Principal.parse("ann", "read", ["n.order"])
+        unknown = TableId(("n", "order"))
+        assert await GrantedNamespace(stored.ns, ann).similar_id(unknown) is None
+        assert await GrantedNamespace(stored.ns, OWNER).similar_id(unknown) == ("n", "orders")
+
+
+async def test_a_vector_searches_one_of_several_columns(tmp_path: Path) -> None:
+    vectors = pa.array([[float(i), 0.0] for i in range(3)], pa.list_(pa.float32(), 2))
+    async with lake(tmp_path) as stored:
+        await stored.create(rows=pa.table({"text": ["text-0", "text-1", "text-2"], "a": vectors, "b": vectors[::-1]}))
+        async with reading(stored, tmp_path) as browser:
+            page = await look(browser, find="[0, 0]", vector="b")
+            assert ids(page) == ["2", "1", "0"] and "<option selected>b</option>" in page
 
 
 async def test_a_token_sees_no_rows_of_other_tables(browser: Browser) -> None:
@@ -143,7 +202,7 @@ async def test_a_column_shows_its_values(browser: Browser) -> None:
     page = await look(browser, "column", column="id")
     assert all(part in page for part in ("Distinct values</dt><dd>51<", "Mean</dt><dd>25.9608<", "<meter"))
     assert "Nulls</dt><dd>51<" in await look(browser, "column", column="<b>")
-    assert (await browser.get(f"{address('column', 'n', 't')}&column=none")).status_code == 400
+    assert (await browser.get(f"{address('column', 'n', 't')}&column=none")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -153,6 +212,9 @@ async def test_a_column_shows_its_values(browser: Browser) -> None:
         (lambda: pa.array([True, False, True]), [("<bdi>True</bdi>", 2), ("<bdi>False</bdi>", 1)]),
         (lambda: pa.array([float("nan"), 0.5, 0.5]), [("<bdi>0.5</bdi>", 2)]),
         (lambda: pa.array([float("nan"), None]), []),
+        (lambda: pa.array([2**64 - 1 - i for i in range(20)], pa.uint64()), [("<bdi>18446744073709551615</bdi>", 1)]),
+        (lambda: pa.array([2**63 - 1, -(2**63), *range(20)]), [("-9.22337e+18 to ", 1)]),
+        (lambda: pa.array([1.5, 1.5, float("nan")], pa.float16()), [("<bdi>1.5</bdi>", 2)]),
         (lambda: pa.array([], pa.int64()), []),
         (lambda: pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), []),
         (lambda: pa.array([b"\xff\x00"]), [('<span class="blob">2 bytes</span>', 1)]),
@@ -168,3 +230,8 @@ def test_profiles_of_types(make: Callable[[], pa.Array], parts: list[tuple[str, 
     for (text, count), (shown, rows) in zip(parts, found.parts, strict=False):
         assert str(shown).startswith(text) and rows == count
     assert bool(parts) == bool(found.parts)
+
+
+def test_a_profile_counts_values_without_a_number() -> None:
+    nan, infinite = float("nan"), float("inf")
+    assert profile(pa.chunked_array([[nan, nan, -infinite, 1.0, None]])).special == [("NaN", 2), ("Infinite", 1)]

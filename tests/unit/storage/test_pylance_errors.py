@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import lance
 import lance_namespace.errors as err
+import pyarrow as pa
 import pytest
 
 from lance_ns_async.errors import PHRASES
@@ -140,6 +143,14 @@ def test_texts_are_short() -> None:
 def test_missing_options_of_s3_are_named() -> None:
     assert "the region of bucket 'b' is unknown; set storage.aws_region or AWS_REGION" in str(error(TABLE, NO_REGION))
     assert str(error(TABLE, NO_KEYS)).endswith(", or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)")
+
+
+def test_a_date_that_is_a_text_has_a_remedy(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))}), str(tmp_path / "t"))
+    with pytest.raises(err.InvalidInputError, match=r"at > '2025-01-01': .*write timestamp '2025-01-01'"):
+        with translate_errors(TABLE):
+            dataset.count_rows("at > '2025-01-01'")
+    assert dataset.count_rows("at > timestamp '2025-01-01'") == 0
 
 
 def test_our_own_errors_and_those_of_others_pass() -> None:

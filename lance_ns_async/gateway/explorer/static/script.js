@@ -90,7 +90,11 @@ function showTree(tree) {
   const ids = new URLSearchParams(tree.dataset.open).getAll("id");
   const path = ids.map((_, i) => `/ui/namespace?${new URLSearchParams(ids.slice(0, i + 1).map((id) => ["id", id]))}`);
   const content = document.createElement("div");
-  tree.append(content);
+  const box = document.createElement("details");
+  const title = document.createElement("summary");
+  title.textContent = tree.getAttribute("aria-label");
+  box.append(title, content);
+  tree.append(matchMedia("(max-width: 40rem)").matches ? box : content);
   showLevel(content, "/ui/namespace", path);
 }
 
