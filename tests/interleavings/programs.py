@@ -53,7 +53,6 @@ UNDROPS: Mapping[str, Sequence[Action]] = {
     "lose-and-purge": [Action("lose"), Action("purge")],
     "undrop": [Action("undrop")],
     "undrop-as-b": [Action("undrop", "b")],
-    "purge": [Action("purge")],
     "drop": [Action("drop")],
     "create": [Action("create", rows=(10,))],
     "append": [Action("append", rows=(20,))],
