@@ -98,10 +98,9 @@ async def discover(
             this name), "other name" (registered under another name, which `other_id` says), "elsewhere" (the name
             belongs to a table at `other_location`), "conflict" (several locations have this name), "unfinished" (the
             folder looks like a table without a version), "half-deleted" (data files of the newest version are missing,
-            because a drop was interrupted; it is not registered), "dropped" (`undrop` brings it back), "vanished", and those of errors.
-            The counters are the
-            listings of the storage, with their further pages, the tables and other folders among the folders, and the
-            new tables that could not be opened.
+            because a drop was interrupted; it is not registered), "dropped" (`undrop` brings it back), "vanished", and
+            those of errors. The counters are the listings of the storage, with their further pages, the tables and
+            other folders among the folders, and the new tables that could not be opened.
 
     Raises:
         InvalidInputError: The folder or bucket does not exist, the catalog can register nothing below it, or an
