@@ -241,11 +241,13 @@ class AsyncNamespace:
         return await namespaces.create_namespace(self.session, with_fields(request, fields))
 
     async def drop_namespace(
-        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+        self, request: spec.DropNamespaceRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
     ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
+            keep: With behavior `cascade`, how long the tables in it can be brought back, as in `drop_table`. With 0,
+                their registrations are removed without a note.
             request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
                 in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
 
@@ -255,7 +257,7 @@ class AsyncNamespace:
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
-        return await namespaces.drop_namespace(self.session, with_fields(request, fields))
+        return await namespaces.drop_namespace(self.session, with_fields(request, fields), keep=keep)
 
     async def namespace_exists(
         self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any

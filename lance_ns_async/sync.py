@@ -176,10 +176,10 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(namespaces.create_namespace, with_fields(request, fields))
 
     def drop_namespace(
-        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+        self, request: spec.DropNamespaceRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
     ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables."""
-        return self._call(namespaces.drop_namespace, with_fields(request, fields))
+        return self._call(namespaces.drop_namespace, with_fields(request, fields), keep=keep)
 
     def namespace_exists(
         self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any

@@ -32,6 +32,11 @@ Keep: TypeAlias = float | str | timedelta
 """How long a dropped table can be brought back: seconds, a text such as `7d`, or a timedelta."""
 
 
+def retention_of(session: Session, keep: Keep | None) -> float:
+    """Returns the seconds for which a dropped table is kept; None means the property of the catalog."""
+    return session.drop_retention if keep is None else seconds_of("keep", keep)
+
+
 @traced
 @operation
 async def list_tables(session: Session, request: spec.ListTablesRequest) -> spec.ListTablesResponse:
@@ -166,13 +171,13 @@ async def drop_table(
     session: Session, request: spec.DropTableRequest, *, keep: Keep | None = None
 ) -> spec.DropTableResponse:
     id = session.table(request.id)
-    keep_seconds = session.drop_retention if keep is None else seconds_of("keep", keep)
+    seconds = retention_of(session, keep)
 
     async def retain(table: Table) -> None:
-        await retention.drop(session.backend, table, session.catalog, keep_seconds)
+        await retention.drop(session.backend, table, session.catalog, seconds)
 
     with session.changing(id):
-        table = await dropping.drop(session.backend, id, retain if keep_seconds else None)
+        table = await dropping.drop(session.backend, id, retain if seconds else None)
     answer = requests.registration(table)
     return spec.DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 

@@ -6,9 +6,9 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 
-from lance_ns_async import AsyncNamespace, TableId
+from lance_ns_async import AsyncNamespace, NamespaceId, TableId
 from lance_ns_async.fleet import Row, dropped, purge, undrop
-from tests.contract.conftest import Parent
+from tests.contract.conftest import Children, Parent
 from tests.contract.site import Site
 from tests.support.errors import outcomes_of
 
@@ -105,3 +105,18 @@ async def test_a_table_is_brought_back_under_one_name(namespace: AsyncNamespace,
     if None not in errors:
         await undrop(namespace, location, as_=t)
     assert not await rows(namespace, under, parent), errors
+
+
+async def test_the_tables_of_a_namespace_that_is_dropped_come_back(
+    namespace: AsyncNamespace, site: Site, children: Children
+) -> None:
+    if not site.can.cascades:
+        pytest.skip("the catalog drops empty namespaces only")
+    child = children.child("n")
+    await namespace.create_namespace(child)
+    await create(namespace, [*child, "t"])
+    location = str((await namespace.describe_table([*child, "t"])).location)
+    await namespace.drop_namespace(child, behavior="cascade", keep="1d")
+    assert not await namespace.exists(NamespaceId(child))
+    await undrop(namespace, location)
+    assert (await namespace.count_table_rows([*child, "t"])).count == 5

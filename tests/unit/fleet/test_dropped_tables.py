@@ -108,3 +108,15 @@ def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> N
 def test_the_folder_must_be_known(ns: DirNamespace, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="there is no such folder"):
         sync.dropped(ns, under=str(tmp_path / "none"))
+
+
+def test_partitions_come_back_with_their_values(tmp_path: Path) -> None:
+    ns = DirNamespace(root=str(tmp_path), drop_retention="1d")
+    rows = pa.table({"r": ["EU", "EU", "US"], "x": [1, 2, 3]})
+    ns.partition_by(["r"], schema=rows.schema)
+    ns.write_partitions(rows)
+    ns.drop_partitions("r = 'EU'")
+    (row,) = sync.dropped(ns).rows
+    sync.undrop(ns, str(row.location))
+    assert [it.values["r"] for it in ns.list_partitions()] == ["EU", "US"]
+    assert ns.open_partitions("r = 'EU'").to_reader().read_all().num_rows == 2
