@@ -17,7 +17,7 @@ from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.lifecycle import retention
 from lance_ns_async.lifecycle.retention import DroppedTable
 from lance_ns_async.many import bulk, search
-from lance_ns_async.model import Table, TableId
+from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.operations import namespaces
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
@@ -130,9 +130,7 @@ async def undrop(
             folders = Folders(_under(session, under), options)
             found = await _find(session, session.table(TableId(table)), folders, options)
     id = session.table(found.id if as_ is None else TableId(as_))
-    if id.parent and not await bulk.exists(session, id.parent):
-        for end in range(1, len(id)):
-            await namespaces.create_namespace(session, {"id": list(id[:end]), "mode": "ExistOk"})
+    await _create_namespaces(session, id, found)
     with session.changing(id):
         try:
             return await retention.undrop(session.backend, found, id, options)
@@ -266,6 +264,18 @@ async def _walk(
         await each(look, batch, max_in_flight=LISTINGS)
         if found:
             yield found
+
+
+async def _create_namespaces(session: Session, id: TableId, dropped: DroppedTable) -> None:
+    """Creates the namespaces of an id that do not exist, with the properties that they had."""
+    if id.parent and not await bulk.exists(session, id.parent):
+        for end in range(1, len(id)):
+            parent = NamespaceId(id[:end])
+            if not await bulk.exists(session, parent):
+                properties = dict(dropped.namespaces.get(parent, {})) or None
+                await namespaces.create_namespace(
+                    session, {"id": list(parent), "mode": "ExistOk", "properties": properties}
+                )
 
 
 async def _find(session: Session, id: TableId, folders: Folders, options: Mapping[str, str] | None) -> DroppedTable:

@@ -21,7 +21,7 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from lance_ns_async.backends.base import Backend
 from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import error_about
 from lance_ns_async.lifecycle.dropping import delete_data
-from lance_ns_async.model import Table, TableId, local_path, same_place
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path, same_place
 from lance_ns_async.storage import files
 from lance_ns_async.storage.lance_layout import DROPPED
 from lance_ns_async.storage.threads import in_thread
@@ -60,6 +60,8 @@ class DroppedTable:
     properties: Mapping[str, str] | None = None
     schema: pa.Schema | None = None
     """The columns in the catalog; None if it stores none."""
+    namespaces: Mapping[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
+    """The properties of the namespaces above it, in which a directory notes the values of partitions."""
     is_purged: bool = False
     """Whether a purge deletes the data, so that the table cannot be brought back any more."""
 
@@ -80,7 +82,12 @@ async def drop(backend: Backend, table: Table, catalog: str, keep: float) -> Non
         until = now + timedelta(seconds=keep)
     except OverflowError as e:
         raise err.InvalidInputError(f"keep {keep:g} seconds: too large") from e
-    record = DroppedTable(table.id, table.location, catalog, now, until, table.properties, table.schema)
+    parents = [NamespaceId(table.id[:end]) for end in range(1, len(table.id))]
+    namespaces: dict[NamespaceId, Mapping[str, str]] = {}
+    if backend.capabilities.has_partitions:
+        with suppress(err.NamespaceNotFoundError):
+            namespaces = {parent: await backend.describe_namespace(parent) for parent in parents}
+    record = DroppedTable(table.id, table.location, catalog, now, until, table.properties, table.schema, namespaces)
     try:
         await in_thread(table, partial(_write, table, f"{uuid4().hex}{_RECORD}", _content(record)), changes=True)
     except err.LanceNamespaceError as e:
@@ -284,6 +291,7 @@ def _content(record: DroppedTable) -> Mapping[str, Any]:
         "dropped": record.dropped.isoformat(),
         "until": record.until.isoformat(),
         "properties": None if record.properties is None else dict(record.properties),
+        "namespaces": [[list(id), dict(properties)] for id, properties in record.namespaces.items()],
         "schema": None if record.schema is None else b64encode(record.schema.serialize()).decode(),
     }
 
@@ -300,5 +308,6 @@ def _record(content: Mapping[str, Any], location: str, *, is_purged: bool) -> Dr
         datetime.fromisoformat(content["until"]),
         content["properties"],
         None if schema is None else pa.ipc.read_schema(pa.py_buffer(b64decode(schema))),
+        {NamespaceId(names): properties for names, properties in content["namespaces"]},
         is_purged,
     )

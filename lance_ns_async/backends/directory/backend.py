@@ -174,7 +174,9 @@ class DirectoryBackend(Backend):
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
                 raise err.NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
-            return ManifestChange(put=[ManifestEntry(_key(id), "namespace", None, properties)])
+            # The namespaces of a partition are made again by the return of its table.
+            values = partitions.values_of(entries, id, properties)
+            return ManifestChange(put=[ManifestEntry(_key(id), "namespace", None, properties, values)])
 
         await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
         return properties
@@ -424,12 +426,19 @@ class DirectoryBackend(Backend):
     ) -> Table:
         """Registers a table again; at the root, by removing the marker that hides it. See the base class."""
         self.check_declaration(id, location, properties)
-        if id.parent:
-            return await self.register_table(id, location, properties, schema)
+
+        def edit(entries: Entries) -> ManifestChange:
+            names = self._places.read_names()
+            overlaps = Overlaps(entries, self._places, self._dropping, names)
+            entry = self._new_entry(entries, Declaration(id, location, properties), overlaps, names)
+            return ManifestChange(put=[replace(entry, column_values=partitions.values_of(entries, id, {}))])
 
         def work() -> Table:
-            self._check_root(id, self._directory.entries())
-            self._dropping.show(f"{id.name}.lance")
+            if id.parent:
+                self._directory.change(edit)
+            else:
+                self._check_root(id, self._directory.entries())
+                self._dropping.show(f"{id.name}.lance")
             return self._describe(id)
 
         return await self._call(work, id, "register_table", safe=False)

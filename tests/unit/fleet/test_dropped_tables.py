@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async import DirNamespace
+from lance_ns_async import DirNamespace, Namespace
 from lance_ns_async.fleet import sync
+from tests.support.gateway import served
 
 ROWS = pa.table({"x": [1, 2]})
 
@@ -119,4 +120,18 @@ def test_partitions_come_back_with_their_values(tmp_path: Path) -> None:
     (row,) = sync.dropped(ns).rows
     sync.undrop(ns, str(row.location))
     assert [it.values["r"] for it in ns.list_partitions()] == ["EU", "US"]
-    assert ns.open_partitions("r = 'EU'").to_reader().read_all().num_rows == 2
+    ns.write_partitions(rows)
+    assert [it.values["r"] for it in ns.list_partitions()] == ["EU", "US"]
+    assert ns.open_partitions("r = 'EU'").to_reader().read_all().num_rows == 4
+
+
+def test_drops_through_a_gateway_can_be_taken_back(ns: DirNamespace, tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path / "lake"), "drop_retention": "7d"}
+    with served("dir", properties) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        remote = Namespace.connect("rest", {"uri": gateway.url, **headers})
+        remote.drop_table("s.t")
+        assert not remote.exists("s.t")
+        (row,) = sync.dropped(remote, under=properties["root"]).rows
+        sync.undrop(remote, str(row.location))
+        assert remote.count_table_rows("s.t").count == 2
