@@ -279,14 +279,15 @@ class Settings(BaseModel, ABC):
     @classmethod
     def _validate(cls, properties: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """Returns the settings or None, and the problems; raises nothing, because its variables contain secrets."""
-        values, problems = cls._gather(reveal(properties))
+        values, keys, problems = cls._gather(reveal(properties))
         try:
             return cls.model_validate(values), problems
         except ValidationError as e:
-            return None, [*problems, *(_problem(error) for error in e.errors(include_url=False))]
+            return None, [*problems, *(_problem(error, keys) for error in e.errors(include_url=False))]
 
     @classmethod
-    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+        """Returns the values by the names of the fields, the keys that they have in the properties, and problems."""
         values: dict[str, Any] = {prefix: {} for prefix in cls.prefixes}
         keys: dict[str, str] = {}
         problems: list[str] = []
@@ -303,7 +304,7 @@ class Settings(BaseModel, ABC):
                 problems.append(f"{key}: given twice with different values, also as {keys[name]}")
             else:
                 values[name], keys[name] = value, key
-        return values, problems
+        return values, keys, problems
 
     @classmethod
     def _hint(cls, name: str) -> str:
@@ -386,8 +387,8 @@ class HttpSettings(Settings):
         return self.endpoint
 
 
-def _problem(error: ErrorDetails) -> str:
-    field = ".".join(map(str, error["loc"]))
+def _problem(error: ErrorDetails, keys: Mapping[str, str]) -> str:
+    field = ".".join(keys.get(str(it), str(it)) for it in error["loc"])
     message: str = error["msg"].removeprefix("Value error, ")
     return f"{field}: {message}" if field else message
 

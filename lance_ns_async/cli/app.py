@@ -114,9 +114,13 @@ def _describe_usage(error: Any) -> str:
     """Returns a message with the right name of an option, or an example where an argument is missing."""
     advice, kind = "", type(error).__name__
     if kind == "NoSuchOption":
-        right = f"--{_OTHER_NAMES.get(error.option_name.strip('-').replace('_', '-'))}"
-        if any(right in it.opts for it in error.ctx.command.params):
-            advice = f"; use {right}"
+        typed = error.option_name.strip("-").replace("_", "-")
+        right = _OTHER_NAMES.get(typed, typed)
+        if any(f"--{right}" in it.opts for it in error.ctx.command.params):
+            advice = f"; use --{right}"
+        elif any(right == it.name and it.param_type_name == "argument" for it in error.ctx.command.params):
+            advice = f"; the {right} is an argument, without an option before it"
+            error.possibilities = ()
     elif kind == "MissingParameter" and error.ctx and error.ctx.command.epilog:
         advice = f" {error.ctx.command.epilog}"
     hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""

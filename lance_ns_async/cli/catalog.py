@@ -11,7 +11,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from lance_ns_async.cli import secrets
 from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.cli.parsing import parse_pair, read_text
 from lance_ns_async.errors import suggest
-from lance_ns_async.model import Id, local_path
+from lance_ns_async.model import Id, NamespaceId, local_path
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -285,9 +285,13 @@ def _flat(content: Mapping[str, object], prefix: str, where: str) -> Iterator[tu
 
 
 def suggest_id(catalog: Namespace, id: Id) -> str | None:
-    """Returns what an id that does not exist probably means; None if that is unknown. Cost: as `similar_id`."""
+    """Returns what an id that does not exist probably means; None if unknown. Cost: as `similar_id`, and a describe."""
     from lance_ns_async.many.similar_ids import similar_id
 
+    if isinstance(id, NamespaceId) and id:
+        with suppress(err.LanceNamespaceError):
+            catalog.table_exists({"id": list(id)})
+            return f"it is a table: see lance-ns describe {shlex.quote(str(id))}"
     near = catalog.run(lambda client: similar_id(client.session, id))
     if near == id:
         return f"it is a namespace: list its tables with lance-ns ls {shlex.quote(str(id))}, or use '{id}.**'"

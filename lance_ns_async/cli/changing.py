@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,7 @@ from typer import Argument, Option
 from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import Code, Misuse, say
 from lance_ns_async.cli.options import (
+    Branch,
     ChangeFormat,
     CommonOptions,
     DryRun,
@@ -35,45 +37,43 @@ from lance_ns_async.rendering import counted, printable
 from lance_ns_async.settings import seconds as parse_seconds
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_ns_async import AsyncNamespace, Namespace
-
-_FORMATS = {  # Formats of files by suffix, as pyarrow names them.
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".orc": "orc",
-}
 
 
 def create(
     on: CommonOptions,
     table: NewTable,
-    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON lines, Arrow or ORC file with the rows.")] = None,
+    file: Annotated[Path | None, Argument(help="Parquet, CSV, JSON, Arrow or ORC file with the rows.")] = None,
     mode: Annotated[
         Literal["create", "append", "overwrite"], Option(help="What to do if the table exists.")
     ] = "create",
+    branch: Branch = None,
+    schema_of: Annotated[
+        str | None,
+        Option(metavar="TABLE", help="Table whose columns have the types to use; with append, the table itself."),
+    ] = None,
     location: Annotated[str | None, Option(help="Where the data goes; only without a file.")] = None,
     format: ChangeFormat = None,
 ) -> None:
     """Create a table with the rows of a file, or declare it without rows."""
     id = TableId(table)
-    if file is None and mode != "create":
-        raise Misuse(f"--mode {mode}: requires a file with rows")
+    if file is None and (mode != "create" or branch is not None):
+        raise Misuse(f"{f'--branch {branch}' if branch else f'--mode {mode}'}: requires a file with rows")
     if file is not None and location is not None:
         raise Misuse("--location: only without a file; declare the table first, and then use --mode append")
-    rows = None if file is None else _rows(file)
     with on.require().open() as catalog, output.tell_changes(format) as tell:
-        if rows is None:
+        if file is None:
             place = catalog.declare_table({"id": list(id), "location": location}).location
             tell(f"declared {id} at {place}", id, "declared", place)
         else:
-            dataset = catalog.write(id, rows, mode=mode)
+            from lance_ns_async.cli.values import read_rows
+
+            schema = None if schema_of is None else catalog.open(TableId(schema_of)).schema
+            if mode == "append":
+                # A declared table has no columns yet.
+                with suppress(err.TableNotFoundError):
+                    schema = catalog.open(id, branch=branch).schema
+            dataset = catalog.write(id, read_rows(file, schema), mode=mode, branch=branch)
             sentence = f"wrote version {dataset.version} of {id}, which has {counted(dataset.count_rows(), 'rows')}"
             tell(sentence, id, "written", str(dataset.uri))
 
@@ -143,16 +143,17 @@ def delete(
     on: CommonOptions,
     table: TableName,
     filter: Annotated[str, Argument(help="Condition in SQL, e.g. 'price > 10'; true means all rows.")],
+    branch: Branch = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     format: ChangeFormat = None,
 ) -> None:
     """Delete the rows of a table that match a filter; old versions keep them."""
     with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
-        request = {"id": list(id), "predicate": filter}
-        if _may_change(catalog, request, id, "delete", tell, yes=yes, dry_run=dry_run):
+        request = {"id": list(id), "branch": branch, "predicate": filter}
+        if rows := _count_to_change(catalog, request, id, "delete", tell, yes=yes, dry_run=dry_run):
             version = catalog.delete_from_table(request).version
-            tell(f"deleted the rows of {id} that match {filter}; its version is now {version}", id, "rows deleted")
+            tell(f"deleted {counted(rows, 'rows')} of {id}; its version is now {version}", id, "rows deleted")
 
 
 def update(
@@ -164,6 +165,7 @@ def update(
     filter: Annotated[
         str | None, Option("--filter", "--where", "-f", metavar="SQL", help="Only rows that match, e.g. 'price > 10'.")
     ] = None,
+    branch: Branch = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     format: ChangeFormat = None,
@@ -171,14 +173,14 @@ def update(
     """Set columns of a table to the values of SQL expressions; old versions keep the old values."""
     pairs = [list(parse_pair("updates", text, "COLUMN=SQL")) for text in updates]
     with open_table(on.require(), table) as (catalog, id), output.tell_changes(format) as tell:
-        request = {"id": list(id), "predicate": filter}
-        if _may_change(catalog, request, id, "update", tell, yes=yes, dry_run=dry_run):
+        request = {"id": list(id), "branch": branch, "predicate": filter}
+        if _count_to_change(catalog, request, id, "update", tell, yes=yes, dry_run=dry_run):
             response = catalog.update_table({**request, "updates": pairs})
             rows = counted(response.updated_rows, "rows")
             tell(f"updated {rows} of {id}; its version is now {response.version}", id, "rows updated")
 
 
-def _may_change(
+def _count_to_change(
     catalog: Namespace,
     request: Mapping[str, Any],
     id: TableId,
@@ -187,19 +189,20 @@ def _may_change(
     *,
     yes: bool,
     dry_run: bool,
-) -> bool:
-    """Returns whether to change the rows of a request, after a question, or False after telling how many there are.
+) -> int:
+    """Returns the number of rows to change, after a question; 0 after telling that there are none, or in a dry run.
 
-    Cost: none with `yes`, else the count of the rows.
+    Cost: the count of the rows.
     """
-    if yes and not dry_run:
-        return True
-    rows = f"{counted(catalog.count_table_rows(request).count or 0, 'rows')} of {id}"
+    count = catalog.count_table_rows(request).count or 0
+    rows = f"{counted(count, 'rows')} of {id}"
     if dry_run:
         tell(f"would {verb} {rows}", id, f"would {verb} rows")
+    elif not count:
+        tell(f"no row of {id} matches; nothing was changed", id, "unchanged")
     else:
         ask(f"{verb.capitalize()} {rows}?", yes, look_first="--dry-run")
-    return not dry_run
+    return 0 if dry_run else count
 
 
 def rename(
@@ -292,19 +295,3 @@ def _change_each(
                 say(str(error))
                 failures.append(error)
     exit_after(failures)
-
-
-def _rows(file: Path) -> pa.RecordBatchReader:
-    """Returns a reader of the rows in a file; raises `Misuse` if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import dataset
-
-    format = _FORMATS.get(file.suffix.lower())
-    if format is None:
-        raise Misuse(f"{file}: unknown suffix; use one of {', '.join(_FORMATS)}")
-    try:
-        return dataset.dataset(str(file), format=format).scanner().to_reader()
-    except FileNotFoundError:
-        raise Misuse(f"{file}: there is no such file") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise Misuse(f"{file}: cannot be read ({error})") from error

@@ -16,6 +16,7 @@ import typer
 from typer import Argument
 
 from lance_ns_async.cli import output
+from lance_ns_async.cli.catalog import suggest_id
 from lance_ns_async.cli.errors import Code, Misuse, describe_error, exit_code
 from lance_ns_async.cli.options import CommonOptions, OutputFormat
 from lance_ns_async.cli.output import Format
@@ -55,6 +56,8 @@ def check(chosen: Catalog, id: TableId | None, format: Format) -> NoReturn:
             try:
                 outcome, detail = "ok", step()
             except (err.LanceNamespaceError, Misuse, OSError) as error:
+                if id is not None and isinstance(error, err.TableNotFoundError) and (hint := suggest_id(catalog, id)):
+                    error.add_note(hint)
                 outcome, detail, code = "failed", describe_error(error), exit_code(error) or Code.INTERNAL
             results.append({"step": name, "outcome": outcome, "detail": detail})
             if format is Format.TABLE:

@@ -121,6 +121,10 @@ _options: Mapping[str, str] = {}
 _ARGUMENT = re.compile(r"(?P<tick>`?)\b(?P<name>[a-z_]+)\b(?:=(?P<value>'[^']*'|\w+))?(?P=tick)(?!\w)")
 
 
+_COMMANDS = {"create_table_scalar_index(..., index_type='FTS')": "lance-ns index create TABLE COLUMN --type FTS"}
+"""Commands by the calls of the Python API that messages advise."""
+
+
 def set_up(*, quiet: bool, options: Mapping[str, str]) -> None:
     """Sets whether only results and errors are written, and the options of the command by their parameters' names."""
     global _quiet, _options
@@ -142,6 +146,8 @@ def use_options(message: str, *, is_usage: bool = False) -> str:
             return match[0]
         return _options[name] if value in (None, "True") else f"{_options[name]} {value.strip(_QUOTES)}"
 
+    for call, command in _COMMANDS.items():
+        message = message.replace(call, command)
     return _ARGUMENT.sub(replace, message)
 
 
@@ -164,7 +170,7 @@ def hint(message: str) -> None:
 def summarize(summary: object, *, problems: object) -> None:
     """Writes the summary of a report to standard error; if there are no problems, only to users who want to know."""
     if problems or not _quiet:
-        print(summary, file=sys.stderr)
+        print(use_options(str(summary)), file=sys.stderr)
 
 
 def show_count(rows: Iterator[T], what: str) -> Iterator[T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typer import Argument, Option
 from lance_ns_async.cli import output
 from lance_ns_async.cli.errors import hint, say, show_count
 from lance_ns_async.cli.options import (
+    Branch,
     CommonOptions,
     NamespaceName,
     OutputFormat,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 
 _GROUP = 5_000  # Number of tables that are located together: enough for concurrency, but few enough for early output.
+
+_DETAILS = ("schema", "stats", "metadata", "is_only_declared")  # Fields of a description with details.
 
 MASK = "***"
 """The value that replaces storage options, which may be secrets."""
@@ -123,27 +126,29 @@ def _located(
 def describe(
     on: CommonOptions,
     table: TableName,
-    version: Annotated[int | None, Option(help="Describe this version.")] = None,
+    version: Version = None,
+    branch: Branch = None,
     details: Annotated[bool, Option("--details", "-d", help="Show also the schema and statistics.")] = False,
     show_secrets: Secrets = False,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Describe a table: its version, rows, size in bytes, columns, location, properties and storage options."""
     with open_table(on.require(), table) as (catalog, id):
-        request = {"id": list(id), "version": version, "load_detailed_metadata": details}
-        description = catalog.describe_table(request).model_dump(by_alias=True, exclude_none=True)
-        facts = _read_facts(catalog, id, version)
+        request = find_version(catalog, id, version, branch)
+        response = catalog.describe_table({**request, "load_detailed_metadata": details})
+        description = response.model_dump(by_alias=True, exclude_none=True)
+        facts = _read_facts(catalog, request)
     options = description.get("storage_options")
     if options and not show_secrets:
         # Only the storage defines which options are secret, so all values are hidden; the names show which are set.
         description["storage_options"] = dict.fromkeys(options, MASK)
-    if details:
-        facts.pop("columns", None)  # The schema has them.
-    fields = {key: it for key, it in description.items() if it not in ({}, []) and key not in ("table", "namespace")}
+    # A description of a version or a branch has all details.
+    hidden = ("table", "namespace", *(_DETAILS if (version or branch) and not details else ()))
+    fields = {key: it for key, it in description.items() if it not in ({}, []) and key not in hidden}
     output.write_object({"id": str(id), "names": list(id), **facts, **fields}, format)
 
 
-def _read_facts(catalog: Namespace, id: TableId, version: int | None) -> dict[str, Any]:
+def _read_facts(catalog: Namespace, place: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the data of a table says about it; nothing, after a hint, if it cannot be read. Cost: one open."""
     from lance_ns_async.storage.datasets import Snapshot, Totals
 
@@ -151,8 +156,9 @@ def _read_facts(catalog: Namespace, id: TableId, version: int | None) -> dict[st
         totals = Totals.read(dataset)
         return {"version": dataset.version, "rows": totals.rows, "size": totals.size, "columns": dataset.schema.names}
 
+    snapshot = Snapshot(place["version"], branch=place["branch"])
     try:
-        return catalog.run(lambda client: client.session.read(list(id), read, Snapshot(version)))
+        return catalog.run(lambda client: client.session.read(place["id"], read, snapshot))
     except err.LanceNamespaceError as error:
         hint(f"its rows are unknown: {error}")
         return {}
@@ -166,10 +172,17 @@ def describe_namespace(on: CommonOptions, namespace: NamespaceName, format: Outp
     output.write_object({"id": str(id), "names": list(id), "properties": properties or {}}, format)
 
 
-def schema(on: CommonOptions, table: TableName, version: Version = None, format: OutputFormat = Format.TABLE) -> None:
+def schema(
+    on: CommonOptions,
+    table: TableName,
+    version: Version = None,
+    branch: Branch = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
     """Show the columns of a table and their types; opens the dataset."""
     with open_table(on.require(), table) as (catalog, id):
-        fields = list(catalog.open(id, version=find_version(catalog, id, version)).schema)
+        place = find_version(catalog, id, version, branch)
+        fields = list(catalog.open(id, version=place["version"], branch=place["branch"]).schema)
     rows = [{"column": it.name, "type": str(it.type), "nullable": it.nullable} for it in fields]
     output.write(rows, ("column", "type", "nullable"), format)
 

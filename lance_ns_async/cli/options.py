@@ -152,6 +152,7 @@ TableNames = Annotated[
     ),
 ]
 Version = Annotated[str | None, Option("--version", help="Number of a version, or a tag; the latest by default.")]
+Branch = Annotated[str | None, Option("--branch", metavar="NAME", help="Branch of the table; main by default.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Change nothing; show what would be done.")]
 OutputFormat = Annotated[Format, Option("--output", "-o", help="Output format.")]

@@ -125,20 +125,23 @@ def write_report(
     """
     to_json, to_arrow = (report.to_json, report.to_arrow) if in_full else (None, None)
     try:
-        write(_report_rows(report, format), columns, format, file, to_json=to_json, to_arrow=to_arrow)
+        write(_report_rows(report), columns, format, file, to_json=to_json, to_arrow=to_arrow)
     finally:
         # The reader of the rows may have ended.
         errors.summarize(report if in_full else report.line(), problems=report.problems)
 
 
-def _report_rows(report: Report, format: Format) -> Iterator[OutputRow]:
-    """Yields the rows of a report; reasons name options, and for people, rows of a dry run say what would be done."""
+def _report_rows(report: Report) -> Iterator[OutputRow]:
+    """Yields the rows of a report; reasons name options, and rows of a dry run say what would be done."""
     from lance_ns_async.fleet.run import WOULD
 
-    is_for_people = report.dry_run and format in (Format.TABLE, Format.PLAIN)
+    would = WOULD if report.dry_run else {}
     for row in report.rows:
-        outcome = WOULD.get(row.outcome, row.outcome) if is_for_people else row.outcome
-        yield {**row.to_dict(), "outcome": outcome, "reason": errors.use_options(row.reason)}
+        yield {
+            **row.to_dict(),
+            "outcome": would.get(row.outcome, row.outcome),
+            "reason": errors.use_options(row.reason),
+        }
 
 
 def write_table(rows: pa.Table, format: Format, file: Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from typer import Option
 from lance_ns_async.cli import errors, output
 from lance_ns_async.cli.errors import Misuse, hint
 from lance_ns_async.cli.options import (
+    Branch,
     CommonOptions,
     FormatOrSuffix,
     Out,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_ns_async import Namespace
-    from lance_ns_async.model import TableId
 
 
 _SHOWN, _ALL = 10, 2**31 - 1  # Maximum number of rows on a terminal, and in a file.
@@ -52,13 +52,14 @@ def head(
     number: Annotated[int, Option("--limit", "-n", min=1, help="Maximum number of rows.")] = 10,
     columns: Columns = None,
     version: Version = None,
+    branch: Branch = None,
     format: FormatOrSuffix = None,
     out: Out = None,
 ) -> None:
     """Show the first rows of a table."""
     names = _column_names(columns)
     with open_table(on.require(), table) as (catalog, id):
-        rows = _query(catalog, id, number, names, version)
+        rows = _query(catalog, find_version(catalog, id, version, branch), number, names)
     output.write_table(rows, format_for(format, out), out)
 
 
@@ -67,14 +68,15 @@ def count(
     table: TableName,
     filter: Filter = None,
     version: Version = None,
+    branch: Branch = None,
     format: Annotated[
         Format | None, Option("--output", "-o", help="Output format; by default only the number.")
     ] = None,
 ) -> None:
     """Count the rows of a table, or those that match a filter."""
     with open_table(on.require(), table) as (catalog, id), _advising(filter):
-        number = find_version(catalog, id, version)
-        rows = catalog.count_table_rows({"id": list(id), "predicate": filter, "version": number}).count
+        request = find_version(catalog, id, version, branch)
+        rows = catalog.count_table_rows({**request, "predicate": filter}).count
     if format is None:
         print(rows)
     else:
@@ -95,12 +97,13 @@ def query(
         int | None, Option("--limit", "-n", min=1, help="Maximum number of rows; by default 10, or with --out all.")
     ] = None,
     version: Version = None,
+    branch: Branch = None,
     format: FormatOrSuffix = None,
     out: Out = None,
 ) -> None:
     """Show rows of a table: the first that match a filter, or the best of a search by vector or text."""
     if nearest is not None and text is not None:
-        raise Misuse("--nearest and --text: use one of them")
+        raise Misuse("--nearest and --text: use one of them, or both with lance-ns search")
     request: dict[str, Any] = {
         "vector": {"single_vector": [] if nearest is None else _parse_vector(nearest)},
         "filter": filter,
@@ -113,26 +116,28 @@ def query(
             "string_query": {"query": text, "columns": [vector_column] if vector_column else None}
         }
     is_search = nearest is not None or text is not None
-    most = limit or (_SHOWN if out is None or is_search else _ALL)
+    is_cut = limit is None and out is None and not is_search
+    # One more row shows that there are more.
+    most = limit or (_SHOWN + is_cut if out is None or is_search else _ALL)
     with open_table(on.require(), table) as (catalog, id), _advising(filter):
-        rows = _query(catalog, id, most, _column_names(columns), version, **request)
-    output.write_table(rows, format_for(format, out), out)
-    if limit is None and rows.num_rows == _SHOWN and not is_search:
+        place = find_version(catalog, id, version, branch)
+        rows = _query(catalog, place, most, _column_names(columns), **request)
+    output.write_table(rows.slice(0, most - is_cut), format_for(format, out), out)
+    if is_cut and rows.num_rows > _SHOWN:
         hint(f"the first {_SHOWN} rows; --limit shows more")
 
 
 def _query(
-    catalog: Namespace, id: TableId, limit: int, columns: list[str] | None, version: str | None, **request: Any
+    catalog: Namespace, place: Mapping[str, Any], limit: int, columns: list[str] | None, **request: Any
 ) -> pa.Table:
     import pyarrow as pa
 
     selection = {} if columns is None else {"columns": {"column_names": columns}}
-    number = find_version(catalog, id, version)
-    fields = {"id": list(id), "k": limit, "version": number, "vector": {"single_vector": []}, **selection, **request}
+    fields = {**place, "k": limit, "vector": {"single_vector": []}, **selection, **request}
     try:
         answer = catalog.query_table(fields)
     except err.TableColumnNotFoundError:
-        there = catalog.open(id, version=number).schema.names
+        there = catalog.open(place["id"], version=place["version"], branch=place["branch"]).schema.names
         if missing := [name for name in columns or () if name not in there]:
             raise Misuse(f"--columns {missing[0]}: no such column; the table has {', '.join(there)}") from None
         raise

@@ -62,17 +62,27 @@ def _select_tables(catalog: Namespace, texts: Sequence[str]) -> Sequence[TableId
     return list(ids)
 
 
-def find_version(catalog: Namespace, id: TableId, text: str | None) -> int | None:
-    """Returns the number of a version, which is given by its number or by a tag; None for the newest.
+def find_version(catalog: Namespace, id: TableId, text: str | None, branch: str | None = None) -> dict[str, Any]:
+    """Returns the id of a table, a version and its branch as the fields of a request.
+
+    Args:
+        text: The number of a version or a tag; None means the newest version.
+        branch: None means that of the tag, or else main.
 
     Cost: none for a number, the listing of the tags for a tag.
     """
+    fields = {"id": list(id), "branch": branch}
     if text is None or text.isdecimal():
-        return None if text is None else int(text)
+        return {**fields, "version": None if text is None else int(text)}
     tags = catalog.list_table_tags({"id": list(id)}).tags
     if text not in tags:
-        raise err.TableTagNotFoundError(f"{id}: no tag {text!r}; {suggest(text, tags, quoted=True)}")
-    return tags[text].version
+        is_branch = text in catalog.list_table_branches({"id": list(id)}).branches
+        advice = f"it is a branch: use --branch {text}" if is_branch else suggest(text, tags, quoted=True)
+        raise err.TableTagNotFoundError(f"{id}: no tag {text!r}; {advice}")
+    tag = tags[text]
+    if branch is not None and branch != (tag.branch or "main"):
+        raise Misuse(f"--branch {branch}: tag {text!r} is of branch {tag.branch or 'main'}; omit --branch")
+    return {**fields, "version": tag.version, "branch": tag.branch}
 
 
 def match_tables(catalog: Namespace, pattern: str) -> Sequence[TableId]:

@@ -1,20 +1,37 @@
-"""Values of Arrow columns for formats with fewer types: JSON, CSV and tables of text."""
+"""Rows in files, and values of Arrow columns for formats with fewer types: JSON, CSV and tables of text."""
 
 from __future__ import annotations
 
 import csv
 import io
-from base64 import b64encode
-from collections.abc import Sequence
-from typing import IO, Any
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
+import lance_namespace.errors as err
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.types as is_a
 
+from lance_ns_async.cli.errors import Misuse
 from lance_ns_async.rendering import json_text
 
+if TYPE_CHECKING:
+    from pyarrow.dataset import CsvFileFormat
+
+_FORMATS = {  # Formats of files by suffix, as pyarrow names them.
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".orc": "orc",
+}
 _FRACTIONS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -120,3 +137,93 @@ def _seconds(value: int, digits: int) -> str:
     whole, fraction = divmod(abs(value), 10**digits)
     part = f".{fraction:0{digits}}".rstrip("0") if fraction else ""
     return f"{'-' if value < 0 else ''}{whole}{part}"
+
+
+def read_rows(file: Path, schema: pa.Schema | None) -> pa.RecordBatchReader:
+    """Returns a reader of the rows in a file; raises `Misuse` if it cannot be read.
+
+    Args:
+        file: Its suffix names the format. In CSV an empty value is null, and an empty text is `""`.
+        schema: The types of columns; others keep those in the file. None means the types in the file.
+    """
+    # They are slow to import.
+    from pyarrow import dataset
+    from pyarrow import json as arrow_json
+
+    format = _FORMATS.get(file.suffix.lower())
+    if format is None:
+        raise Misuse(f"{file}: unknown suffix; use one of {', '.join(_FORMATS)}")
+    fields = [] if schema is None else [it for it in schema if not isinstance(it.type, pa.ExtensionType)]
+    try:
+        if format == "json":
+            # Arrow would read texts as times.
+            texts = [it for it in fields if is_a.is_decimal(it.type) or _is_text(it.type)]
+            options = arrow_json.ParseOptions(explicit_schema=pa.schema(texts))
+            reader = arrow_json.open_json(_json_lines(file), parse_options=options)
+        else:
+            rows = dataset.dataset(str(file), format=_csv(fields) if format == "csv" else format)
+            reader = rows.scanner().to_reader()
+    except FileNotFoundError:
+        raise Misuse(f"{file}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{file}: cannot be read ({error})") from error
+    types = {it.name: it.type for it in fields}
+    # Arrow reads the texts of JSON first.
+    places = sorted(enumerate(reader.schema.names), key=lambda it: [*types, it[1]].index(it[1]))
+    target = pa.schema([it.with_type(types.get(it.name, it.type)) for it in (reader.schema[i] for i, _ in places)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            columns = []
+            for (place, _), field in zip(places, target, strict=True):
+                column = batch.column(place)
+                try:
+                    columns.append(_fit(column, field.type))
+                except (ValueError, pa.ArrowNotImplementedError) as error:
+                    text = f"column {field.name!r} is {column.type}, which does not become {field.type}"
+                    raise err.InvalidInputError(f"{file}: {text} ({error})") from error
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+    return pa.RecordBatchReader.from_batches(target, batches())
+
+
+def _csv(fields: Sequence[pa.Field]) -> CsvFileFormat:
+    """Returns the CSV of `write_csv`; lists, structs and bytes are texts."""
+    from pyarrow.dataset import CsvFileFormat
+
+    types = {it.name: it.type for it in fields if _is_scalar_text(it.type) or _is_in_json(it.type)}
+    options = pyarrow.csv.ConvertOptions(
+        column_types={name: type for name, type in types.items() if not is_a.is_nested(type)},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    return CsvFileFormat(convert_options=options)
+
+
+def _json_lines(file: Path) -> Any:
+    """Returns what has the objects of a file on lines: the file, or for a list of objects its text."""
+    with file.open("rb") as stream:
+        if not stream.read(100).lstrip().startswith(b"["):
+            return str(file)
+        stream.seek(0)
+        return io.BytesIO("\n".join(map(json.dumps, json.load(stream))).encode())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(is_a.is_string(kind) or is_a.is_large_string(kind))
+
+
+def _fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns a column with a type; raises an error if a value does not fit."""
+    if (is_a.is_binary(kind) or is_a.is_large_binary(kind)) and _is_text(column.type):
+        return pa.array([it if it is None else b64decode(it, validate=True) for it in column.to_pylist()], kind)
+    if is_a.is_nested(kind) and _is_text(column.type):
+        column = pa.array([it if it is None else json.loads(it) for it in column.to_pylist()])
+    if is_a.is_decimal(kind) and is_a.is_integer(column.type):
+        # Arrow demands space for all values of the type.
+        column = column.cast(pa.decimal128(38, kind.scale))
+    result = column.cast(kind)
+    if is_a.is_floating(kind) and pc.sum(pc.is_inf(result)) != pc.sum(pc.is_inf(column)):
+        raise ValueError("a number is too large")
+    return result

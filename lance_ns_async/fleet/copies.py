@@ -137,6 +137,7 @@ async def copy(
                 outcomes.add_resumed()
                 if not any(row.outcome in ERRORS for row in run.rows):
                     await log.finish()
+        run.rows.sort(key=lambda row: str(row.id))
         return run.report(PROBLEMS, dry_run=dry_run)
 
 

@@ -31,6 +31,7 @@ _WORD = re.compile(r"\w+")
 _COMMON_TYPES = (  # Types for suggestions, by the names that `str` gives them.
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
     *("string", "large_string", "binary", "large_binary", "date32", "date64"),
+    *("timestamp[us]", "decimal128(12, 2)", "list<item: string>", "vector[768]"),
 )
 
 _VECTOR = re.compile(r"(?:fixed_size_list|vector)(?:<(?:item: )?(\w+)>)?\[(\d+)\]")
@@ -183,7 +184,7 @@ def _check_type(column: str) -> None:
     try:
         pa.type_for_alias(type_)
     except ValueError as e:
-        hint = suggest(type_, _COMMON_TYPES, quoted=True)
+        hint = suggest(type_, _COMMON_TYPES, likeness=0.55, quoted=True)
         raise InvalidInputError(f"columns {column!r}: Arrow has no type {type_!r}; {hint}") from e
 
 

@@ -76,6 +76,12 @@ class Reader:
     """Returns whether it has a type."""
     ignores_case: bool = False
     """Whether columns whose names differ only in case are one column."""
+    in_sql: bool = False
+    """Whether its user names the columns in SQL, instead of by the argument `columns`."""
+
+    def only(self, names: Sequence[str]) -> str:
+        """Returns the advice to read only some columns."""
+        return "a SELECT of other columns" if self.in_sql else f"columns=[{list_names(names)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +222,13 @@ def _check_kind(kind: _Kind, reader: Reader) -> None:
     if unfit:
         raise InvalidInputError(
             f"{reader.name} has no type for {', '.join(unfit)} of {_tables(kind.tables)}: omit it with "
-            f"columns=[{list_names(fit)}], or store it as a type {reader.name} has"
+            f"{reader.only(fit)}, or store it as a type {reader.name} has"
         )
     unreadable = [name for name in fit if "`" in name]
     if unreadable:
         raise InvalidInputError(
             f"Lance cannot select {unreadable[0]!r} of {_tables(kind.tables)}, because of the backtick in its name: "
-            f"omit it with columns=[{list_names([name for name in fit if name not in unreadable])}]"
+            f"omit it with {reader.only([name for name in fit if name not in unreadable])}"
         )
 
 
@@ -270,9 +276,10 @@ def _check_case(kinds: Sequence[_Kind], names: Collection[str], reader: Reader) 
             some, others = (
                 _tables([id for kind in kinds if it in kind.schema.names for id in kind.tables]) for it in (other, name)
             )
+            rest = reader.only([it for it in names if it != name])
             raise InvalidInputError(
                 f"the columns {other!r} of {some} and {name!r} of {others} differ only in case, and are one column for "
-                f"{reader.name}: rename one of them, omit it with columns=[...], or {reader.separately}"
+                f"{reader.name}: rename one of them, omit it with {rest}, or {reader.separately}"
             )
 
 
@@ -280,7 +287,7 @@ def _widest(name: str, kinds: Sequence[_Kind], names: Sequence[str], reader: Rea
     result = widest(kind.schema.field(name).type for kind in kinds if name in kind.schema.names)
     if result is None or not reader.has(result):
         others = [it for it in names if it != name]
-        raise _no_common_type(name, kinds, reader, f"Omit it with columns=[{list_names(others)}], or ")
+        raise _no_common_type(name, kinds, reader, f"Omit it with {reader.only(others)}, or ")
     return result
 
 
@@ -290,8 +297,9 @@ def _no_common_type(name: str, kinds: Sequence[_Kind], reader: Reader, remedy: s
         if name in kind.schema.names:
             tables[kind.schema.field(name).type] += kind.tables
     some = "; ".join(f"{type} in {_tables(ids)}" for type, ids in list(tables.items())[:_FEW])
+    subject = "sql" if reader.in_sql else "unify='by_name'"
     return InvalidInputError(
-        f"unify='by_name': no type holds all values of column {name!r} without loss: {some}. "
+        f"{subject}: no type holds all values of column {name!r} without loss: {some}. "
         f"{remedy or 'To go on, '}{reader.separately}"
     )
 

@@ -258,16 +258,22 @@ def clean_up(table: Table, dataset: LanceDataset, limits: CleanupLimits) -> tupl
 
 
 def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int]:
-    """Returns the number of rows that each index lacks, if any."""
+    """Returns the number of rows that each index lacks, if any and if a refresh can add them."""
     rows: dict[str, int] = {}
     for index in dataset.describe_indices():
         if index.name.startswith(_SYSTEM_INDEX):
             continue
         fragments_with_index = {id for segment in index.segments for id in segment.fragment_ids}
         lacking = sum(count for id, count in live.items() if id not in fragments_with_index)
-        if lacking:
+        if lacking and (fragments_with_index or sum(live.values()) >= _least_rows(index)):
             rows[index.name] = lacking
     return rows
+
+
+def _least_rows(index: Any) -> int:
+    """Returns the number of rows that Lance needs to train an index; with fewer, it creates one without rows."""
+    compression = (getattr(index, "details", None) or {}).get("compression", {})
+    return 1 << compression["num_bits"] if compression.get("type") == "pq" else 0
 
 
 def _files(dataset: LanceDataset) -> set[str]:

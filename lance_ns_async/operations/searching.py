@@ -232,6 +232,8 @@ def text_query(dataset: LanceDataset, request: QueryTableRequestFullTextQuery) -
     """Returns the query for pylance's scanner."""
     match request.string_query, request.structured_query:
         case (words, None) if words is not None:
+            if not words.columns:
+                _text_columns(dataset, phrases=False)
             return {"query": words.query, "columns": words.columns or None}
         case (None, structured) if structured is not None:
             return _convert(dataset, structured.query)
@@ -325,8 +327,8 @@ def _text_columns(dataset: LanceDataset, *, phrases: bool) -> Sequence[str]:
     texts: list[Any] = [it for it in dataset.describe_indices() if it.index_type == "Inverted"]
     if not texts:
         raise InvalidInputError(
-            "full_text_query: no column is set, and no column has a full-text "
-            "index; create one with create_table_scalar_index, or set a column"
+            "full_text_query: no column is set, and no column has a full-text index; create one with "
+            "create_table_scalar_index(..., index_type='FTS'), or set a column"
         )
     fitting = [it for it in texts if it.details.get("with_position")] if phrases else []
     return sorted({name for it in fitting or texts for name in it.field_names})

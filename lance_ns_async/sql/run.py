@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -41,7 +41,11 @@ T = TypeVar("T")
 TABLE_COLUMN = "_table"
 
 _READER = Reader(
-    "query the tables of each kind by a pattern of their own", "name fewer tables", "DuckDB", ignores_case=True
+    "query the tables of each kind by a pattern of their own",
+    "name fewer tables",
+    "DuckDB",
+    ignores_case=True,
+    in_sql=True,
 )
 
 _INTERRUPT_INTERVAL = 0.02  # Seconds between interrupts of a statement whose result is not needed any more
@@ -199,15 +203,23 @@ async def _register(
         _translated(partial(connection.register, name, ranked.cast(with_known_types(ranked.schema))))
     sources = await tables.open(list(statement.readings))
     for reading, name in statement.readings.items():
-        scan = await aside(partial(_plan, reading, sources[reading], with_known_types))
+        scan = await aside(partial(_plan, reading, sources[reading], statement.columns, with_known_types))
         _translated(partial(connection.register, name, Relation(sources[reading], scan, read)))
     return {source.table.id: source.version for some in sources.values() for source in some}
 
 
-def _plan(reading: Reading, sources: Sequence[Source], known: Callable[[pa.Schema], pa.Schema]) -> Scan:
-    """Returns the columns of a table or of all tables of a pattern, for DuckDB."""
+def _plan(
+    reading: Reading, sources: Sequence[Source], used: Collection[str] | None, known: Callable[[pa.Schema], pa.Schema]
+) -> Scan:
+    """Returns the columns of a table or of all tables of a pattern, for DuckDB; if they differ, only those used."""
     schemas = [(source.table.id, source.schema) for source in sources]
-    schema, _ = common(schemas, None, _READER, unify="by_name")
+    try:
+        schema, _ = common(schemas, None, _READER, unify="by_name")
+    except err.InvalidInputError:
+        if used is None:
+            raise
+        names = dict.fromkeys(name for _, schema in schemas for name in schema.names if name.casefold() in used)
+        schema, _ = common(schemas, list(names), _READER, unify="by_name")
     if not reading.is_pattern:
         return Scan(known(schema), None)
     return Scan(known(with_table_column(schema, TABLE_COLUMN, _READER)), TABLE_COLUMN)

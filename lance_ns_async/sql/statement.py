@@ -84,6 +84,8 @@ class Statement:
     """The names in DuckDB of the tables and patterns."""
     searches: list[tuple[str, Searching]] = field(default_factory=list)
     """The searches, by their names in DuckDB."""
+    columns: frozenset[str] | None = None
+    """The names, without case, that a column must have to be used; None if all columns may be used."""
 
 
 def parse(connection: DuckDBPyConnection, text: str, check: Callable[[Node], None] | None = None) -> Statement:
@@ -113,6 +115,7 @@ def parse(connection: DuckDBPyConnection, text: str, check: Callable[[Node], Non
         if check is not None:
             check(select)
         _Names(connection, statement).rewrite(select)
+        statement.columns = _used_columns(select)
         statement.sql = _value(connection, "SELECT json_deserialize_sql(?)", json.dumps(tree))
     except RecursionError:
         raise InvalidInputError("sql: the statement is nested too deeply") from None
@@ -349,6 +352,23 @@ def nodes_of(node: Any) -> Iterator[Node]:
         yield node
         for value in node.values():
             yield from nodes_of(value)
+
+
+def _used_columns(select: Node) -> frozenset[str] | None:
+    """Returns the names that columns are used by, and maybe others; None if some are used without their names."""
+    names: set[str] = set()
+    tables = {str(it.get("alias")).casefold() for it in nodes_of(select) if it.get("type") == "BASE_TABLE"}
+    for it in nodes_of(select):
+        if it.get("class") in ("STAR", "POSITIONAL_REFERENCE") or it.get("type") in ("PIVOT", "SHOW_REF"):
+            return None
+        if it.get("ref_type") == "NATURAL" or it.get("column_name_alias"):
+            return None
+        path = _folded(it.get("using_columns") or it.get("column_names") or ())
+        # The name of a table alone is its whole rows.
+        if it.get("class") == "COLUMN_REF" and len(path) == 1 and path[0] in tables:
+            return None
+        names.update(path)
+    return frozenset(names)
 
 
 def _qualify(node: Any, aliases: Mapping[tuple[str, ...], str]) -> None:

@@ -152,7 +152,7 @@ def test_all_problems_are_reported_together() -> None:
     assert message.startswith("iceberg properties: iceberg.max_retires: unknown, did you mean max_retries?; ")
     for endpoint in ("http://host?query", "http://host/path?query=1"):
         assert "endpoint: it has a query, so no path can be appended" in refused({"endpoint": endpoint})
-    for name in ("max_retries: ", "max_in_flight: ", "read_timeout: ", "backoff_max: ", "max_response_bytes: "):
+    for name in ("max_retries: ", "max-in-flight: ", "read_timeout: ", "backoff_max: ", "max_response_bytes: "):
         assert f"; {name}" in message
     assert "endpoint: Field required" in message and "\n" not in message
     names = ["attempt_timeout", "operation_timeout", "connect_timeout", "read_timeout"]

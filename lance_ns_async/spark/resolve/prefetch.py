@@ -125,7 +125,7 @@ class _Run:
         self._cache = cache
         self._request = request
         self._result = result
-        self.ids = list(dict.fromkeys([*request.selection.ids, *result.tables, *result.guesses]))
+        self.ids = list(dict.fromkeys([*request.selection.ids, *sorted({*result.tables, *result.guesses})]))
         # Errors of namespaces are kept elsewhere, because a table and a namespace with the same names are equal keys.
         self._errors: dict[TableId, err.LanceNamespaceError] = dict(result.doubtful)
         self.entries: dict[TableId, CacheEntry] = {}
@@ -215,7 +215,7 @@ class _Run:
                 yield pattern.item, err.TableNotFoundError(f"Table not found: no table matches {pattern.item}")
 
     def locations(self) -> list[Location]:
-        """Returns the resolved locations, in the order of the request."""
+        """Returns the resolved locations, in the order of the request; those of patterns in the order of their ids."""
         return [
             self._location(entry)
             for id in self.ids

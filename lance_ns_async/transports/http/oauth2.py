@@ -105,7 +105,7 @@ class OAuth2Settings(HttpSettings):
         return self
 
     @classmethod
-    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         plain: dict[str, str] = {}
         types: list[str] = []
         for key, value in properties.items():
@@ -114,10 +114,10 @@ class OAuth2Settings(HttpSettings):
                 plain |= {"subject_token": value, "subject_token_type": type}
             else:
                 plain[key] = value
-        values, problems = super()._gather(plain)
+        values, keys, problems = super()._gather(plain)
         if len(types) + len([key for key in properties if key.endswith(("subject_token", "subject-token"))]) > 1:
             problems.append(f"{types[0] if types else 'subject_token'}: give one token to exchange")
-        return values, problems
+        return values, keys, problems
 
     def client(self) -> tuple[str, str]:
         """Returns the client's id, which may be empty, and its secret."""

@@ -47,7 +47,7 @@ INVALID: list[tuple[str, Mapping[str, str | None], str]] = [
         )
     ),
     ("hive3", {"ugi": ":staff"}, "ugi: not a user"),
-    ("hive3", {"client.pool-size": "0"}, "client_pool_size"),
+    ("hive3", {"client.pool-size": "0"}, "client.pool-size"),
     ("hive3", {"auth": "magic"}, "auth"),
     ("hive3", {"auth": "plain"}, "plain requires the other two"),
     ("hive3", {"user": "me", "password": "sesame"}, "only it allows them"),
@@ -60,7 +60,7 @@ INVALID: list[tuple[str, Mapping[str, str | None], str]] = [
     ("iceberg", BOTH, "auth_token and credential: set one of them"),
     ("iceberg", {**SIGNED, "rest.access-key-id": "k"}, "give both or none"),
     ("iceberg", {**SIGNED, "rest.session-token": "sesame"}, "give rest.access-key-id"),
-    ("iceberg", {**SIGNED, "rest.signing-region": "eu central"}, "rest_signing_region"),
+    ("iceberg", {**SIGNED, "rest.signing-region": "eu central"}, "rest.signing-region"),
     ("lakekeeper", {"credential": "me:sesame"}, "give the token endpoint of the identity provider"),
     ("lakekeeper", {"subject_token": "sesame"}, "give the token endpoint of the identity provider"),
     ("lakekeeper", {"warehouse": ""}, "warehouse"),

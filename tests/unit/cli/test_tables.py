@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import lance
@@ -80,6 +82,60 @@ def test_a_bad_file_creates_nothing(
     assert sorted(Run("ls", "shop", *lake).lines) == ["shop$images", "shop$orders"]
 
 
+TYPED = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "zip": ["001", "", None],
+        "price": pa.array([1.5, float("nan"), None], pa.float32()),
+        "sum": pa.array([Decimal("1.20"), None, Decimal("-99999999999999.99")], pa.decimal128(38, 2)),
+        "at": pa.array([datetime(2024, 1, 1, 1, 2, 3, 400), None, datetime(2024, 1, 1)], pa.timestamp("us")),
+        "day": pa.array([date(2024, 1, 1), None, None]),
+        "data": pa.array([b"\x00\xff", b"", None]),
+        "tags": pa.array([["a"], [], None], pa.list_(pa.string())),
+        "vector": pa.array([[0.5, 1], None, [2, 3]], pa.list_(pa.float32(), 2)),
+        "at_home": pa.array([{"n": 1}, None, {"n": None}], pa.struct({"n": pa.int16()})),
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "ndjson", "parquet"])
+def test_rows_survive_a_file(lake: Sequence[str], tmp_path: Path, suffix: str) -> None:
+    file = str(tmp_path / f"rows.{suffix}")
+    # In JSON, NaN is a text.
+    rows = TYPED.drop_columns("price") if "json" in suffix else TYPED
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.write(["shop", "typed"], rows)
+        assert Run("query", "shop.typed", "--out", file, *lake).code == 0
+        assert Run("create", "shop.typed", file, "--mode", "append", *lake).code == 0
+        assert Run("create", "shop.other", file, "--schema-of", "shop.typed", *lake).code == 0
+        assert Run("create", "shop.plain", file, *lake).code == 0
+        plain, other, typed = (catalog.open(f"shop.{it}").to_table() for it in ("plain", "other", "typed"))
+    assert other.schema.equals(rows.schema) and repr(other.to_pylist()) == repr(rows.to_pylist())
+    assert repr(typed.to_pylist()) == repr(rows.to_pylist() * 2)
+    assert [plain[name].null_count for name in rows.schema.names] == [it.null_count for it in rows.columns]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "id,vector\n5000000000,\n", "value '5000000000'"),
+        ("a.csv", 'id,vector\n1,"[1.0]"\n', "column 'vector' is string, which does not become fixed_size_list"),
+        ("a.json", '{"id": 5000000000}', "column 'id' is int64, which does not become int32 (Integer value 5000000000"),
+        ("a.json", '{"price": 1e300}', "column 'price' is double, which does not become float (a number is too large)"),
+        ("a.json", '[{"sum": 1}, {"sum": 1.234}]', "1.234 requires scale 3"),
+        ("a.json", '{"data": "%"}', "column 'data' is string, which does not become binary"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_not_appended(
+    lake: Sequence[str], tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
+        catalog.write(["shop", "typed"], TYPED)
+    (tmp_path / name).write_text(text)
+    run = Run("create", "shop.typed", str(tmp_path / name), "--mode", "append", *lake)
+    assert run.code == 2 and message in run.err and Run("count", "shop.typed", *lake).out == "3\n"
+
+
 def test_existing_data_is_registered_with_properties(tmp_path: Path) -> None:
     with FakeIceberg() as catalog:
         options = ["-i", "iceberg", "-p", f"endpoint={catalog.endpoint}"]
@@ -151,13 +207,16 @@ def test_what_a_table_consists_of(lake: Sequence[str], tmp_path: Path) -> None:
     [
         (["tag", "create", "TABLE", "now"], "created tag now of shop$orders: version 2"),
         (["tag", "move", "TABLE", "v1", "--version", "2"], "moved tag v1 of shop$orders: version 2"),
-        (["branch", "create", "TABLE", "trial", "--version", "v1"], "created branch trial of shop$orders"),
-        (["restore", "TABLE", "v1"], "restored version 1 of shop$orders"),
+        (
+            ["branch", "create", "TABLE", "trial", "--version", "v1"],
+            "created branch trial of shop$orders from version 1 of main",
+        ),
+        (["restore", "TABLE", "v1"], "restored version 1 of shop$orders; its version is now 3"),
         (["index", "create", "TABLE", "name", "--type", "FTS", "--set", "stem=false"], "created an index of type FTS"),
         (["tag", "delete", "TABLE", "v1"], "deleted tag v1 of shop$orders"),
         (["branch", "delete", "TABLE", "old"], "deleted branch old of shop$orders"),
         (["index", "drop", "TABLE", "id_idx"], "dropped index id_idx of shop$orders"),
-        (["delete", "TABLE", "id > 1"], "deleted the rows of shop$orders that match id > 1; its version is now 3"),
+        (["delete", "TABLE", "id > 1"], "deleted 2 rows of shop$orders; its version is now 3"),
         (
             ["update", "TABLE", "id=id+5", "name='=x'", "--where", "id > 1"],
             "updated 2 rows of shop$orders; its version",
@@ -186,10 +245,36 @@ def test_parts_and_rows_of_a_table_are_changed(lake: Sequence[str], arguments: S
         assert Run(*command, "--dry-run", *lake).out.startswith(f"would {command[0]} {len(rows)} rows of ")
 
 
+def test_a_branch_is_read_and_changed(lake: Sequence[str], tmp_path: Path) -> None:
+    assert Run("branch", "create", "shop.orders", "trial", *lake).code == 0
+    trial = ["shop.orders", "--branch", "trial"]
+    assert Run("delete", *trial, "id = 1", "-y", *lake).out == "deleted 1 row of shop$orders; its version is now 2\n"
+    unmatched = Run("delete", *trial, "id = 1", "-y", *lake)
+    assert unmatched.out == "no row of shop$orders matches; nothing was changed\n"
+    assert "updated 2 rows" in Run("update", *trial, "name='x'", "-y", *lake).out
+    assert Run("tag", "create", *trial, "t", *lake).out == "created tag t of shop$orders: version 3 of branch trial\n"
+    assert "restored version 2 of" in Run("restore", *trial, "2", *lake).out
+    versions = json.loads(Run("versions", *trial, "--json", *lake).out)
+    assert [row["operation"] for row in versions] == ["Restore", "Update", "Delete", "Clone"]
+    (tmp_path / "rows.csv").write_text("id,name,price\n7,ann,1.5\n")
+    assert Run("create", *trial, str(tmp_path / "rows.csv"), "--mode", "append", *lake).code == 0
+    for command in ("head", "query"):
+        assert [it["id"] for it in json.loads(Run(command, *trial, "--json", *lake).out)] == [2, 3, 7]
+    assert len(Run("schema", *trial, "-o", "plain", *lake).lines) == 3
+    place = ["shop.orders", "--version", "t", "--json"]
+    described = json.loads(Run("describe", *place, *lake).out)
+    assert (described["version"], described["rows"], "stats" in described) == (3, 2, False)
+    assert {"columns", "stats", "schema"} <= set(json.loads(Run("describe", *place, "-d", *lake).out))
+    assert Run("count", *trial, *lake).out == "3\n" and Run("count", *place[:3], *lake).out == "2\n"
+    assert "it is a branch: use --branch trial" in Run("head", "shop.orders", "--version", "trial", *lake).err
+    assert "omit --branch" in Run("head", "shop.orders", "--version", "t", "--branch", "main", *lake).err
+
+
 def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: Path) -> None:
     assert Run("count", "shop.orders", "--filter", "price > 3", *lake).out == "2\n"
     run = Run("query", "shop.orders", "-f", "price > 3", "-c", "id, price", "-o", "csv", *lake)
     assert run.out == "id,price\n2,3.5\n3,4.5\n"
+    assert "the index has no rows yet" in Run("index", "create", "shop.images", "vector", *lake).err
     vector = tmp_path / "vector.json"
     vector.write_text(json.dumps([0.8] * 8))
     for nearest in (f"@{vector}", ",".join(["0.8"] * 8)):
@@ -221,7 +306,13 @@ def test_rows_are_counted_filtered_and_searched(lake: Sequence[str], tmp_path: P
         (["search", "shop.*", "--nearest", "1,0", "--within", "0"], 2, "--within 0.0"),
         (["search", "shop.*", "--nearest", "1,0", "-n", "0"], 2, "--limit"),
         (["index", "create", "shop.images", "vector", "--set", "num_bit=4"], 2, "did you mean num_bits?"),
-        (["index", "drop", "shop.orders", "gone", "-y"], 3, "gone"),
+        *(
+            ([*it, "shop.orders", "gone"], 3, "gone")
+            for it in (["index", "drop"], ["tag", "delete"], ["branch", "delete"])
+        ),
+        (["delete", "shop.orders", "--where", "id = 1"], 2, "the filter is an argument, without an option"),
+        (["query", "shop.orders", "--text", "a"], 2, "lance-ns index create TABLE COLUMN --type FTS"),
+        (["find", "**", "--column", "a:decimal"], 2, "did you mean 'decimal128(12, 2)'?"),
         (["update", "shop.orders", "id", "-y"], 2, "must be COLUMN=SQL"),
         (["maintain", "**", "--older-than", "soon"], 2, "soon"),
         (["maintain", "**", "--master", "local[2]"], 2, ""),
@@ -240,6 +331,7 @@ def test_a_wrong_question_is_explained(lake: Sequence[str], arguments: Sequence[
         *((it, "did you mean shop?") for it in (["ls", "shob"], ["ns", "describe", "shob"])),
         *((it, "did you mean shop$orders?") for it in (["describe", "shop.order"], ["head", "shob.orders"])),
         (["count", "shop"], "it is a namespace: list its tables with lance-ns ls shop, or use 'shop.**'"),
+        (["ls", "shop.orders"], "it is a table: see lance-ns describe 'shop$orders'"),
         (["drop", "-y", "shop.imagez"], "did you mean shop$images?"),
     ],
 )
@@ -295,6 +387,7 @@ def test_bad_patterns_change_nothing(lake: Sequence[str], command: Sequence[str]
 def test_a_file_gets_all_rows(lake: Sequence[str], tmp_path: Path) -> None:
     with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
         catalog.write(["shop", "many"], pa.table({"id": range(100)}))
+    assert "--limit shows more" not in Run("query", "shop.many", "-f", "id < 10", *lake).err
     shown = Run("query", "shop.many", "-f", "id < 90", *lake)
     assert len(shown.lines) == 11 and "--limit shows more" in shown.err
     written = Run("query", "shop.many", "-f", "id < 90", "--out", str(tmp_path / "o.parquet"), *lake)
@@ -304,6 +397,8 @@ def test_a_file_gets_all_rows(lake: Sequence[str], tmp_path: Path) -> None:
 def test_errors_of_reads_are_explained(lake: Sequence[str]) -> None:
     run = Run("query", "shop.orders", "-f", "name = ann", *lake)
     assert run.code == 2 and "text in a filter needs single quotes" in run.err
+    assert "rest properties: uri: not a URL" in Run("ls", "-i", "rest", "-p", "uri=x").err
+    assert "did you mean shop$orders?" in Run("doctor", "shop.order", *lake).out
     with Namespace.connect("dir", {"root": lake[-1].removeprefix("root=")}) as catalog:
         location = str(catalog.describe_table({"id": ["shop", "orders"]}).location).removeprefix("file://")
     next(Path(location, "data").iterdir()).unlink()

@@ -52,13 +52,15 @@ def test_copy_registers_and_repeats(root: Path, iceberg: FakeIceberg, tmp_path: 
     where = ("sales.*", "--to", "sales=lake", *between(root, iceberg))
     dry = Run("copy", *where, "--dry-run", "-o", "plain")
     planned = [f"sales${name}\tlake${name}\twould create\t" for name in ("Items", "orders")]
-    assert (dry.code, sorted(dry.lines)) == (0, planned)
+    assert (dry.code, dry.lines) == (0, planned)
+    rows = json.loads(Run("copy", *where, "--dry-run", "--json").out)
+    assert [row["outcome"] for row in rows] == ["would create", "would create"]
     assert "copy (dry run): 2 would create" in dry.err and not listing(iceberg)
     first = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "csv")
     assert first.code == 0 and [row["outcome"] for row in csv.DictReader(first.lines)] == ["created", "created"]
     assert listing(iceberg) == ["lake$Items", "lake$orders"]
     again = Run("copy", *where, "--journal", str(tmp_path / "journal"), "-o", "json")
-    rows = sorted((row["outcome"], row["target"]) for row in json.loads(again.out))
+    rows = [(row["outcome"], row["target"]) for row in json.loads(again.out)]
     assert again.code == 0 and rows == [("unchanged", "lake$Items"), ("unchanged", "lake$orders")]
     assert "copy: 2 unchanged" in again.err
 

@@ -154,6 +154,16 @@ def test_indexes_get_the_rows_they_lack(namespace: Namespace, kind: Any) -> None
     assert dataset.to_table(filter="id >= 95")["id"].to_pylist() == [95, 96, 97, 98, 99]
 
 
+def test_an_index_for_which_there_are_too_few_rows_is_left_alone(namespace: Namespace) -> None:
+    vectors = pa.array([[n / 256, 1.0] for n in range(128)], pa.list_(pa.float32(), 2))
+    dataset = namespace.write(["db", "v"], pa.table({"v": vectors}))
+    dataset.create_index("v", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
+    assert sync.maintain(namespace, "db.v", compact=False).counts == {"unchanged": 1}
+    namespace.write(["db", "v"], pa.table({"v": vectors}), mode="append")
+    assert sync.maintain(namespace, "db.v", compact=False).rows[0].fields["steps"] == ["index"]
+    assert namespace.open(["db", "v"]).describe_indices()[0].num_rows_indexed == 256
+
+
 def test_indexes_are_left_alone_on_request(namespace: Namespace) -> None:
     namespace.open(["db", "t0"]).create_scalar_index("id", "BTREE")
     fill(namespace, "t0", first=5)

@@ -170,7 +170,7 @@ async def test_a_query_that_no_table_could_answer_is_refused(here: Lake, fields:
         ({"filter": "id = = 1"}, "sql parser error"),
         ({"filter": "id"}, "does not return a boolean"),
         ({"filter": "nothing(id) = 1"}, "Invalid function 'nothing'"),
-        ({"full_text_query": X}, "INVERTED index"),
+        ({"full_text_query": X}, "no column has a full-text index; create one with create_table_scalar_index"),
         ({"full_text_query": {}}, "^full_text_query: set either string_query or structured_query"),
         ({"full_text_query": structured()}, "^full_text_query: each query must have exactly one kind"),
         (

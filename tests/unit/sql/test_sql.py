@@ -133,6 +133,29 @@ async def test_a_result_names_its_tables_and_versions(ns: AsyncNamespace) -> Non
     assert (await ns.sql("from range(100)", max_rows=7)).rows.num_rows == 7
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("select count(*) from 'u.*'", [(2,)]),
+        ("select id from 'u.*' where _table like '%a'", [(1,)]),
+        ("select id from u.* order by id desc", [(2,), (1,)]),
+        *((text, None) for text in ("from u.*", "select t from u.* t", "select x from u.*", "select #1 from 'u.*'")),
+        *((text, None) for text in ("select id from u.* natural join u.a", "select a from 'u.*' t(a)")),
+    ],
+)
+async def test_only_columns_that_are_used_must_have_a_common_type(
+    ns: AsyncNamespace, text: str, rows: list[tuple[Any, ...]] | None
+) -> None:
+    await ns.create_namespace("u")
+    await ns.write(["u", "a"], pa.table({"id": [1], "x": ["a"]}))
+    await ns.write(["u", "b"], pa.table({"id": [2], "x": [1.5]}))
+    if rows is None:
+        with pytest.raises(err.InvalidInputError, match=r"sql: no type .* 'x' .*Omit it with a SELECT of other"):
+            await ns.sql(text)
+    else:
+        assert [tuple(row.values()) for row in (await ns.sql(text)).rows.to_pylist()] == rows
+
+
 async def test_only_what_a_query_needs_is_read(ns: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[tuple[str, Any, Any]] = []
     scanner = lance.LanceDataset.scanner
