@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.facade.base import ByProperties, Facade, documented_by
+from lance_ns_async.facade.base import ByProperties, Facade, Property, documented_by
 from lance_ns_async.many.patterns import in_memory
 from lance_ns_async.many.scanning import RowReader
 from lance_ns_async.operations.requests import several
@@ -174,10 +174,10 @@ def generate() -> str:
 
 def parameters(impl: str) -> str:
     """Returns the parameters of a class with the catalog's name, in few lines."""
-    own = [f"{name}: str = ..." for name in keywords(impl)]
+    own = [f"{name}: Property = ..." for name in keywords(impl)]
     objects = ("token: TokenFunction | str | None = None", "transport: Transports | str | None = None")
     # A blank within a parameter is no place for a line end.
-    items = (f"{it},".replace(" ", "\xa0") for it in ("self", "/", "*", *own, *objects, "**properties: str"))
+    items = (f"{it},".replace(" ", "\xa0") for it in ("self", "/", "*", *own, *objects, "**properties: Property"))
     lines = wrap(" ".join(items), 120, initial_indent=" " * 12, subsequent_indent=" " * 12)
     return "\n".join(lines).replace("\xa0", " ")
 

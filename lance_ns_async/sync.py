@@ -15,7 +15,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.list import Listed, TableFilter
 from lance_ns_async.engine.results import BulkResult
 from lance_ns_async.errors import without_inner_calls
-from lance_ns_async.facade.base import ByProperties, Facade, documented_by
+from lance_ns_async.facade.base import ByProperties, Facade, Property, documented_by
 from lance_ns_async.facade.callbacks import open_with_callbacks
 from lance_ns_async.many import bulk, opening, scanning, search, watching
 from lance_ns_async.many import rows as many_rows
@@ -760,10 +760,11 @@ class DirNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, root: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
-            circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            self, /, *, root: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
+            adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
+            attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
+            backoff_max: Property = ..., drop_retention: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -776,22 +777,25 @@ class IcebergNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, endpoint: str = ..., warehouse: str = ..., root: str = ..., metadata_path: str = ...,
-            gc_enabled: str = ..., managed_by: str = ..., vend_credentials: str = ...,
-            rest_table_cache_max_entries: str = ..., max_retries: str = ..., max_in_flight: str = ...,
-            adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
-            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
-            auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ...,
-            ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., proxy: str = ...,
-            max_response_bytes: str = ..., credential: str = ..., scope: str = ..., oauth2_server_uri: str = ...,
-            audience: str = ..., resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
-            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
-            assume_role_arn: str = ..., assume_role_region: str = ..., assume_role_external_id: str = ...,
-            assume_role_session_name: str = ..., assume_role_timeout_sec: str = ..., sts_endpoint: str = ...,
-            rest_sigv4_enabled: str = ..., rest_signing_name: str = ..., rest_signing_region: str = ...,
-            rest_access_key_id: str = ..., rest_secret_access_key: str = ..., rest_session_token: str = ...,
-            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            self, /, *, endpoint: Property = ..., warehouse: Property = ..., root: Property = ...,
+            metadata_path: Property = ..., gc_enabled: Property = ..., managed_by: Property = ...,
+            vend_credentials: Property = ..., rest_table_cache_max_entries: Property = ..., max_retries: Property = ...,
+            max_in_flight: Property = ..., adaptive: Property = ..., circuit_after: Property = ...,
+            hedge_after: Property = ..., attempt_timeout: Property = ..., operation_timeout: Property = ...,
+            backoff_initial: Property = ..., backoff_max: Property = ..., drop_retention: Property = ...,
+            auth_token: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
+            keep_alive: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
+            client_key: Property = ..., proxy: Property = ..., max_response_bytes: Property = ...,
+            credential: Property = ..., scope: Property = ..., oauth2_server_uri: Property = ...,
+            audience: Property = ..., resource: Property = ..., subject_token: Property = ...,
+            subject_token_type: Property = ..., requested_token_type: Property = ..., auth_command: Property = ...,
+            auth_command_timeout: Property = ..., assume_role_arn: Property = ..., assume_role_region: Property = ...,
+            assume_role_external_id: Property = ..., assume_role_session_name: Property = ...,
+            assume_role_timeout_sec: Property = ..., sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ...,
+            rest_signing_name: Property = ..., rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
+            rest_secret_access_key: Property = ..., rest_session_token: Property = ...,
+            unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -804,15 +808,16 @@ class Hive3Namespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., framed: str = ...,
-            use_ssl: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., auth: str = ...,
-            user: str = ..., password: str = ..., kerberos_service: str = ..., max_response_bytes: str = ...,
-            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
-            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., unique_locations: str = ...,
-            allow_aliases: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            self, /, *, uri: Property = ..., ugi: Property = ..., root: Property = ...,
+            client_pool_size: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
+            keep_alive: Property = ..., framed: Property = ..., use_ssl: Property = ..., ca_bundle: Property = ...,
+            client_cert: Property = ..., client_key: Property = ..., auth: Property = ..., user: Property = ...,
+            password: Property = ..., kerberos_service: Property = ..., max_response_bytes: Property = ...,
+            max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
+            circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
+            operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
+            drop_retention: Property = ..., unique_locations: Property = ..., allow_aliases: Property = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -825,14 +830,16 @@ class Hive2Namespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
-            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., unique_locations: str = ...,
-            allow_aliases: str = ..., uri: str = ..., ugi: str = ..., root: str = ..., client_pool_size: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., framed: str = ...,
-            use_ssl: str = ..., ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., auth: str = ...,
-            user: str = ..., password: str = ..., kerberos_service: str = ..., max_response_bytes: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            self, /, *, max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
+            circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
+            operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
+            drop_retention: Property = ..., unique_locations: Property = ..., allow_aliases: Property = ...,
+            uri: Property = ..., ugi: Property = ..., root: Property = ..., client_pool_size: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            framed: Property = ..., use_ssl: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
+            client_key: Property = ..., auth: Property = ..., user: Property = ..., password: Property = ...,
+            kerberos_service: Property = ..., max_response_bytes: Property = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -845,17 +852,20 @@ class GlueNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, catalog_id: str = ..., root: str = ..., catalogs: str = ..., bulk_strategy: str = ...,
-            vend_credentials: str = ..., credentials_operation: str = ..., credentials_timeout_sec: str = ...,
-            lake_formation_endpoint: str = ..., max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ...,
-            circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., assume_role_arn: str = ...,
-            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
-            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., region: str = ..., endpoint: str = ...,
-            access_key_id: str = ..., secret_access_key: str = ..., session_token: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
-            max_response_bytes: str = ..., unique_locations: str = ..., allow_aliases: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            self, /, *, catalog_id: Property = ..., root: Property = ..., catalogs: Property = ...,
+            bulk_strategy: Property = ..., vend_credentials: Property = ..., credentials_operation: Property = ...,
+            credentials_timeout_sec: Property = ..., lake_formation_endpoint: Property = ...,
+            max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
+            circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
+            operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
+            drop_retention: Property = ..., assume_role_arn: Property = ..., assume_role_region: Property = ...,
+            assume_role_external_id: Property = ..., assume_role_session_name: Property = ...,
+            assume_role_timeout_sec: Property = ..., sts_endpoint: Property = ..., region: Property = ...,
+            endpoint: Property = ..., access_key_id: Property = ..., secret_access_key: Property = ...,
+            session_token: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
+            keep_alive: Property = ..., ca_bundle: Property = ..., max_response_bytes: Property = ...,
+            unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -868,22 +878,25 @@ class PolarisNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, endpoint: str = ..., realm: str = ..., root: str = ..., catalogs: str = ...,
-            list_style: str = ..., vend_credentials: str = ..., filter_tables: str = ..., max_retries: str = ...,
-            max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ...,
-            attempt_timeout: str = ..., operation_timeout: str = ..., backoff_initial: str = ...,
-            backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ..., connect_timeout: str = ...,
-            read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ..., client_cert: str = ...,
-            client_key: str = ..., proxy: str = ..., max_response_bytes: str = ..., credential: str = ...,
-            scope: str = ..., oauth2_server_uri: str = ..., audience: str = ..., resource: str = ...,
-            subject_token: str = ..., subject_token_type: str = ..., requested_token_type: str = ...,
-            auth_command: str = ..., auth_command_timeout: str = ..., assume_role_arn: str = ...,
-            assume_role_region: str = ..., assume_role_external_id: str = ..., assume_role_session_name: str = ...,
-            assume_role_timeout_sec: str = ..., sts_endpoint: str = ..., rest_sigv4_enabled: str = ...,
-            rest_signing_name: str = ..., rest_signing_region: str = ..., rest_access_key_id: str = ...,
-            rest_secret_access_key: str = ..., rest_session_token: str = ..., unique_locations: str = ...,
-            allow_aliases: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            self, /, *, endpoint: Property = ..., realm: Property = ..., root: Property = ..., catalogs: Property = ...,
+            list_style: Property = ..., vend_credentials: Property = ..., filter_tables: Property = ...,
+            max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
+            circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
+            operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
+            drop_retention: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
+            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
+            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., assume_role_arn: Property = ...,
+            assume_role_region: Property = ..., assume_role_external_id: Property = ...,
+            assume_role_session_name: Property = ..., assume_role_timeout_sec: Property = ...,
+            sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ..., rest_signing_name: Property = ...,
+            rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
+            rest_secret_access_key: Property = ..., rest_session_token: Property = ...,
+            unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -896,17 +909,19 @@ class LakekeeperNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, warehouse: str = ..., endpoint: str = ..., root: str = ..., vend_credentials: str = ...,
-            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
-            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
-            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
-            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
-            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
-            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
-            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            self, /, *, warehouse: Property = ..., endpoint: Property = ..., root: Property = ...,
+            vend_credentials: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
+            adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
+            attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
+            backoff_max: Property = ..., drop_retention: Property = ..., auth_token: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., unique_locations: Property = ...,
+            allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -919,17 +934,20 @@ class UnityNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, catalog: str = ..., endpoint: str = ..., api_path: str = ..., credentials_operation: str = ...,
-            vend_credentials: str = ..., root: str = ..., max_retries: str = ..., max_in_flight: str = ...,
-            adaptive: str = ..., circuit_after: str = ..., hedge_after: str = ..., attempt_timeout: str = ...,
-            operation_timeout: str = ..., backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ...,
-            auth_token: str = ..., connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ...,
-            ca_bundle: str = ..., client_cert: str = ..., client_key: str = ..., proxy: str = ...,
-            max_response_bytes: str = ..., credential: str = ..., scope: str = ..., oauth2_server_uri: str = ...,
-            audience: str = ..., resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
-            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
-            unique_locations: str = ..., allow_aliases: str = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: str,
+            self, /, *, catalog: Property = ..., endpoint: Property = ..., api_path: Property = ...,
+            credentials_operation: Property = ..., vend_credentials: Property = ..., root: Property = ...,
+            max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
+            circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
+            operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
+            drop_retention: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
+            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
+            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., unique_locations: Property = ...,
+            allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -942,21 +960,24 @@ class RestNamespace(ByProperties, Namespace):
     if TYPE_CHECKING:
         # fmt: off
         def __init__(
-            self, /, *, endpoint: str = ..., delimiter: str = ..., min_depth: str = ..., max_depth: str = ...,
-            data_operations: str = ..., vend_credentials: str = ..., tls_assert_hostname: str = ...,
-            max_retries: str = ..., max_in_flight: str = ..., adaptive: str = ..., circuit_after: str = ...,
-            hedge_after: str = ..., attempt_timeout: str = ..., operation_timeout: str = ...,
-            backoff_initial: str = ..., backoff_max: str = ..., drop_retention: str = ..., auth_token: str = ...,
-            connect_timeout: str = ..., read_timeout: str = ..., keep_alive: str = ..., ca_bundle: str = ...,
-            client_cert: str = ..., client_key: str = ..., proxy: str = ..., max_response_bytes: str = ...,
-            credential: str = ..., scope: str = ..., oauth2_server_uri: str = ..., audience: str = ...,
-            resource: str = ..., subject_token: str = ..., subject_token_type: str = ...,
-            requested_token_type: str = ..., auth_command: str = ..., auth_command_timeout: str = ...,
-            assume_role_arn: str = ..., assume_role_region: str = ..., assume_role_external_id: str = ...,
-            assume_role_session_name: str = ..., assume_role_timeout_sec: str = ..., sts_endpoint: str = ...,
-            rest_sigv4_enabled: str = ..., rest_signing_name: str = ..., rest_signing_region: str = ...,
-            rest_access_key_id: str = ..., rest_secret_access_key: str = ..., rest_session_token: str = ...,
-            uri: str = ..., tls_cert_file: str = ..., tls_key_file: str = ..., tls_ssl_ca_cert: str = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: str,
+            self, /, *, endpoint: Property = ..., delimiter: Property = ..., min_depth: Property = ...,
+            max_depth: Property = ..., data_operations: Property = ..., vend_credentials: Property = ...,
+            tls_assert_hostname: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
+            adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
+            attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
+            backoff_max: Property = ..., drop_retention: Property = ..., auth_token: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., assume_role_arn: Property = ...,
+            assume_role_region: Property = ..., assume_role_external_id: Property = ...,
+            assume_role_session_name: Property = ..., assume_role_timeout_sec: Property = ...,
+            sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ..., rest_signing_name: Property = ...,
+            rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
+            rest_secret_access_key: Property = ..., rest_session_token: Property = ..., uri: Property = ...,
+            tls_cert_file: Property = ..., tls_key_file: Property = ..., tls_ssl_ca_cert: Property = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import wraps
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
@@ -29,6 +29,8 @@ from lance_ns_async.model import Table, TableId
 from lance_ns_async.registry import BACKENDS, CLASS_PATHS, load
 from lance_ns_async.session import Session, open_catalog
 from lance_ns_async.settings import TokenFunction, Transports, conceal, with_objects
+
+Property: TypeAlias = str | PathLike[str]
 
 C = TypeVar("C", bound=type)
 P = ParamSpec("P")
@@ -112,7 +114,7 @@ class Facade:
     def __init__(
         self,
         impl: str,
-        properties: Mapping[str, str | PathLike[str]],
+        properties: Mapping[str, Property],
         policy: Policy | None = None,
         *,
         token: TokenFunction | None = None,
@@ -295,7 +297,7 @@ class ByProperties(Facade):
         *,
         token: TokenFunction | str | None = None,
         transport: Transports | str | None = None,
-        **properties: str | PathLike[str],
+        **properties: Property,
     ) -> None:
         """Connects to the catalog.
 
