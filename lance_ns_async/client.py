@@ -33,6 +33,7 @@ from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partit
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, with_fields
+from lance_ns_async.operations.tables import Keep
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.rendering import name_iterators
 from lance_ns_async.session import Session, with_request_scopes
@@ -240,11 +241,13 @@ class AsyncNamespace:
         return await namespaces.create_namespace(self.session, with_fields(request, fields))
 
     async def drop_namespace(
-        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+        self, request: spec.DropNamespaceRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
     ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
+            keep: With behavior `cascade`, how long the tables in it can be brought back, as in `drop_table`. With 0,
+                their registrations are removed without a note.
             request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
                 in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
 
@@ -254,7 +257,7 @@ class AsyncNamespace:
             InvalidInputError: The namespace is the root, it is not empty and the catalog cannot cascade, or a mode or
                 behavior is unknown.
         """
-        return await namespaces.drop_namespace(self.session, with_fields(request, fields))
+        return await namespaces.drop_namespace(self.session, with_fields(request, fields), keep=keep)
 
     async def namespace_exists(
         self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any
@@ -439,12 +442,21 @@ class AsyncNamespace:
         """
         return await tables.deregister_table(self.session, with_fields(request, fields))
 
-    async def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
+    async def drop_table(
+        self, request: spec.DropTableRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
+    ) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location.
+
+        With a retention, the data stays until its end, and `fleet.undrop` brings the table back as it was.
 
         If a drop is interrupted before the catalog has removed the table, the table stays. If it is interrupted later,
         the remaining files belong to no table; `fleet.audit` with `data_under` lists them. If another table is
         registered at the location, only the registration is removed.
+
+        Args:
+            request: Only the id.
+            keep: How long the table can be brought back: seconds, a text such as `7d`, or a timedelta; 0 deletes the
+                data at once. None means the property `drop_retention`, which is 0 by default.
 
         Returns:
             The id, the location and the properties of the table. The location is empty if the catalog has lost it.
@@ -455,9 +467,10 @@ class AsyncNamespace:
 
         Cost:
             Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
-            made for another name, also the calls that look for other tables there.
+            made for another name, also the calls that look for other tables there. With a retention, two or three
+                calls and a write of a small file.
         """
-        return await tables.drop_table(self.session, with_fields(request, fields))
+        return await tables.drop_table(self.session, with_fields(request, fields), keep=keep)
 
     async def rename_table(
         self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any

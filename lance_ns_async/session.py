@@ -56,7 +56,16 @@ class Session:
     use them within `operation()`, `changing()` or `within()`.
     """
 
-    def __init__(self, backend: Backend, caller: Caller, opener: Opener, *, id: str, root: str | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        caller: Caller,
+        opener: Opener,
+        *,
+        id: str,
+        root: str | None = None,
+        drop_retention: float = 0,
+    ) -> None:
         """Creates a session; see `open_catalog`.
 
         Args:
@@ -65,6 +74,7 @@ class Session:
             opener: Opens the datasets of tables.
             id: The id of the catalog, without secrets.
             root: The configured root of default locations; None if there is none.
+            drop_retention: Seconds for which a dropped table can be brought back; 0 deletes its data at once.
         """
         self.backend = backend
         self.caller = caller
@@ -72,6 +82,7 @@ class Session:
         self.opener = opener
         self.id = id
         self.root = root
+        self.drop_retention = drop_retention
         can = backend.capabilities
         self._depths = range(can.min_depth, MAX_LEVELS if can.max_depth is None else can.max_depth + 1)
         """The depths of namespaces with tables, so that the check of an id is short."""
@@ -308,7 +319,14 @@ def open_catalog(
     for function in on_open:
         function(id, caller)
     backend = backend_class.open(settings, caller)
-    return Session(backend, caller, Opener(connect_callbacks), id=id, root=getattr(settings, "root", None))
+    return Session(
+        backend,
+        caller,
+        Opener(connect_callbacks),
+        id=id,
+        root=getattr(settings, "root", None),
+        drop_retention=settings.drop_retention,
+    )
 
 
 _UNKNOWN_COLUMN = re.compile(  # The column in the messages of Lance.

@@ -5,25 +5,34 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike, fspath
 from typing import Annotated, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit
 
 from lance_namespace.errors import InvalidInputError
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import suggest
 
-_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)?\s*")
 _DEFAULT_POLICY = Policy()
 _CLIENT = ("client_id", "client_secret", "clientid", "clientsecret", "oauth2_credential")
 """Names that users give to the two parts of `credential`."""
 _MAX_NAMES = 5  # Maximum number of known properties in a message.
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def _duration(bare: str, value: object) -> object:
@@ -36,8 +45,31 @@ def _duration(bare: str, value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(partial(_duration, "s"))]
 """A duration in seconds; the property may be `"10"`, `"10s"`, `"500ms"` or `"2m"`. A bare number means seconds."""
 
+_SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
+
 Millis = Annotated[float, BeforeValidator(partial(_duration, "ms"))]
 """A duration in seconds, too; a bare number in the property means milliseconds."""
+
+
+def seconds(name: str, value: object) -> float:
+    """Returns a duration in seconds: a text as for `Seconds`, a number of seconds, or a timedelta.
+
+    Args:
+        name: The argument, for the error.
+        value: The duration.
+
+    Raises:
+        InvalidInputError: It is no duration, or negative.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    elif isinstance(value, int | float):
+        value = f"{value:f}"
+    try:
+        return _SECONDS.validate_python(value)
+    except ValidationError as e:
+        why = e.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInputError(f"{name} {value!r}: {why}") from None
 
 
 def _url(value: str) -> str:
@@ -196,6 +228,8 @@ class Settings(BaseModel, ABC):
     operation_timeout: Seconds = Field(default=_DEFAULT_POLICY.operation_timeout, gt=0)
     backoff_initial: Seconds = Field(default=_DEFAULT_POLICY.backoff_initial, ge=0)
     backoff_max: Seconds = Field(default=_DEFAULT_POLICY.backoff_max, ge=0)
+    drop_retention: Seconds = Field(default=0, ge=0)
+    """How long a dropped table can be brought back, such as `7d`; its data stays so long. 0 deletes it at once."""
     storage: Secrets = {}
     """`storage.*` properties: storage options for Lance, without the prefix."""
 

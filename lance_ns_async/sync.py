@@ -29,6 +29,7 @@ from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, Partit
 from lance_ns_async.operations import columns, indexes, namespaces, partitions, refs, requests, rows, tables, versions
 from lance_ns_async.operations.partitions import PartitionedDataset
 from lance_ns_async.operations.requests import FieldsOrId, several, with_fields
+from lance_ns_async.operations.tables import Keep
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.rendering import name_iterators
 from lance_ns_async.session import Session
@@ -175,10 +176,10 @@ class Namespace(Facade, spec.LanceNamespace):
         return self._call(namespaces.create_namespace, with_fields(request, fields))
 
     def drop_namespace(
-        self, request: spec.DropNamespaceRequest | FieldsOrId, **fields: Any
+        self, request: spec.DropNamespaceRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
     ) -> spec.DropNamespaceResponse:
         """Drops an empty namespace. Never deletes data of tables."""
-        return self._call(namespaces.drop_namespace, with_fields(request, fields))
+        return self._call(namespaces.drop_namespace, with_fields(request, fields), keep=keep)
 
     def namespace_exists(
         self, request: spec.NamespaceExistsRequest | FieldsOrId, **fields: Any
@@ -228,9 +229,11 @@ class Namespace(Facade, spec.LanceNamespace):
         """Removes a table from the catalog; its data stays."""
         return self._call(tables.deregister_table, with_fields(request, fields))
 
-    def drop_table(self, request: spec.DropTableRequest | FieldsOrId, **fields: Any) -> spec.DropTableResponse:
+    def drop_table(
+        self, request: spec.DropTableRequest | FieldsOrId, *, keep: Keep | None = None, **fields: Any
+    ) -> spec.DropTableResponse:
         """Removes a table from the catalog, and then deletes the files under its location."""
-        return self._call(tables.drop_table, with_fields(request, fields))
+        return self._call(tables.drop_table, with_fields(request, fields), keep=keep)
 
     def rename_table(self, request: spec.RenameTableRequest | FieldsOrId, **fields: Any) -> spec.RenameTableResponse:
         """Renames a table, or moves it to another namespace; its data stays at its location."""
@@ -760,7 +763,7 @@ class DirNamespace(ByProperties, Namespace):
             self, /, *, root: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
             adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
             attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
-            backoff_max: Property = ..., token: TokenFunction | str | None = None,
+            backoff_max: Property = ..., drop_retention: Property = ..., token: TokenFunction | str | None = None,
             transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
@@ -779,17 +782,17 @@ class IcebergNamespace(ByProperties, Namespace):
             vend_credentials: Property = ..., rest_table_cache_max_entries: Property = ..., max_retries: Property = ...,
             max_in_flight: Property = ..., adaptive: Property = ..., circuit_after: Property = ...,
             hedge_after: Property = ..., attempt_timeout: Property = ..., operation_timeout: Property = ...,
-            backoff_initial: Property = ..., backoff_max: Property = ..., auth_token: Property = ...,
-            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
-            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
-            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
-            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
-            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
-            auth_command: Property = ..., auth_command_timeout: Property = ..., assume_role_arn: Property = ...,
-            assume_role_region: Property = ..., assume_role_external_id: Property = ...,
-            assume_role_session_name: Property = ..., assume_role_timeout_sec: Property = ...,
-            sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ..., rest_signing_name: Property = ...,
-            rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
+            backoff_initial: Property = ..., backoff_max: Property = ..., drop_retention: Property = ...,
+            auth_token: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
+            keep_alive: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
+            client_key: Property = ..., proxy: Property = ..., max_response_bytes: Property = ...,
+            credential: Property = ..., scope: Property = ..., oauth2_server_uri: Property = ...,
+            audience: Property = ..., resource: Property = ..., subject_token: Property = ...,
+            subject_token_type: Property = ..., requested_token_type: Property = ..., auth_command: Property = ...,
+            auth_command_timeout: Property = ..., assume_role_arn: Property = ..., assume_role_region: Property = ...,
+            assume_role_external_id: Property = ..., assume_role_session_name: Property = ...,
+            assume_role_timeout_sec: Property = ..., sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ...,
+            rest_signing_name: Property = ..., rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
             rest_secret_access_key: Property = ..., rest_session_token: Property = ...,
             unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
             transport: Transports | str | None = None, **properties: Property,
@@ -813,8 +816,8 @@ class Hive3Namespace(ByProperties, Namespace):
             max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
             circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
             operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
-            unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: Property,
+            drop_retention: Property = ..., unique_locations: Property = ..., allow_aliases: Property = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -830,13 +833,13 @@ class Hive2Namespace(ByProperties, Namespace):
             self, /, *, max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
             circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
             operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
-            unique_locations: Property = ..., allow_aliases: Property = ..., uri: Property = ..., ugi: Property = ...,
-            root: Property = ..., client_pool_size: Property = ..., connect_timeout: Property = ...,
-            read_timeout: Property = ..., keep_alive: Property = ..., framed: Property = ..., use_ssl: Property = ...,
-            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., auth: Property = ...,
-            user: Property = ..., password: Property = ..., kerberos_service: Property = ...,
-            max_response_bytes: Property = ..., token: TokenFunction | str | None = None,
-            transport: Transports | str | None = None, **properties: Property,
+            drop_retention: Property = ..., unique_locations: Property = ..., allow_aliases: Property = ...,
+            uri: Property = ..., ugi: Property = ..., root: Property = ..., client_pool_size: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            framed: Property = ..., use_ssl: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
+            client_key: Property = ..., auth: Property = ..., user: Property = ..., password: Property = ...,
+            kerberos_service: Property = ..., max_response_bytes: Property = ...,
+            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -855,7 +858,7 @@ class GlueNamespace(ByProperties, Namespace):
             max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
             circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
             operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
-            assume_role_arn: Property = ..., assume_role_region: Property = ...,
+            drop_retention: Property = ..., assume_role_arn: Property = ..., assume_role_region: Property = ...,
             assume_role_external_id: Property = ..., assume_role_session_name: Property = ...,
             assume_role_timeout_sec: Property = ..., sts_endpoint: Property = ..., region: Property = ...,
             endpoint: Property = ..., access_key_id: Property = ..., secret_access_key: Property = ...,
@@ -880,16 +883,17 @@ class PolarisNamespace(ByProperties, Namespace):
             max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
             circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
             operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
-            auth_token: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
-            keep_alive: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
-            client_key: Property = ..., proxy: Property = ..., max_response_bytes: Property = ...,
-            credential: Property = ..., scope: Property = ..., oauth2_server_uri: Property = ...,
-            audience: Property = ..., resource: Property = ..., subject_token: Property = ...,
-            subject_token_type: Property = ..., requested_token_type: Property = ..., auth_command: Property = ...,
-            auth_command_timeout: Property = ..., assume_role_arn: Property = ..., assume_role_region: Property = ...,
-            assume_role_external_id: Property = ..., assume_role_session_name: Property = ...,
-            assume_role_timeout_sec: Property = ..., sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ...,
-            rest_signing_name: Property = ..., rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
+            drop_retention: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
+            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
+            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., assume_role_arn: Property = ...,
+            assume_role_region: Property = ..., assume_role_external_id: Property = ...,
+            assume_role_session_name: Property = ..., assume_role_timeout_sec: Property = ...,
+            sts_endpoint: Property = ..., rest_sigv4_enabled: Property = ..., rest_signing_name: Property = ...,
+            rest_signing_region: Property = ..., rest_access_key_id: Property = ...,
             rest_secret_access_key: Property = ..., rest_session_token: Property = ...,
             unique_locations: Property = ..., allow_aliases: Property = ..., token: TokenFunction | str | None = None,
             transport: Transports | str | None = None, **properties: Property,
@@ -909,9 +913,9 @@ class LakekeeperNamespace(ByProperties, Namespace):
             vend_credentials: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
             adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
             attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
-            backoff_max: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
-            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
-            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            backoff_max: Property = ..., drop_retention: Property = ..., auth_token: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
             max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
             oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
             subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
@@ -935,14 +939,15 @@ class UnityNamespace(ByProperties, Namespace):
             max_retries: Property = ..., max_in_flight: Property = ..., adaptive: Property = ...,
             circuit_after: Property = ..., hedge_after: Property = ..., attempt_timeout: Property = ...,
             operation_timeout: Property = ..., backoff_initial: Property = ..., backoff_max: Property = ...,
-            auth_token: Property = ..., connect_timeout: Property = ..., read_timeout: Property = ...,
-            keep_alive: Property = ..., ca_bundle: Property = ..., client_cert: Property = ...,
-            client_key: Property = ..., proxy: Property = ..., max_response_bytes: Property = ...,
-            credential: Property = ..., scope: Property = ..., oauth2_server_uri: Property = ...,
-            audience: Property = ..., resource: Property = ..., subject_token: Property = ...,
-            subject_token_type: Property = ..., requested_token_type: Property = ..., auth_command: Property = ...,
-            auth_command_timeout: Property = ..., unique_locations: Property = ..., allow_aliases: Property = ...,
-            token: TokenFunction | str | None = None, transport: Transports | str | None = None, **properties: Property,
+            drop_retention: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
+            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
+            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
+            oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
+            subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,
+            auth_command: Property = ..., auth_command_timeout: Property = ..., unique_locations: Property = ...,
+            allow_aliases: Property = ..., token: TokenFunction | str | None = None,
+            transport: Transports | str | None = None, **properties: Property,
         ) -> None: ...
         # fmt: on
 
@@ -960,9 +965,9 @@ class RestNamespace(ByProperties, Namespace):
             tls_assert_hostname: Property = ..., max_retries: Property = ..., max_in_flight: Property = ...,
             adaptive: Property = ..., circuit_after: Property = ..., hedge_after: Property = ...,
             attempt_timeout: Property = ..., operation_timeout: Property = ..., backoff_initial: Property = ...,
-            backoff_max: Property = ..., auth_token: Property = ..., connect_timeout: Property = ...,
-            read_timeout: Property = ..., keep_alive: Property = ..., ca_bundle: Property = ...,
-            client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
+            backoff_max: Property = ..., drop_retention: Property = ..., auth_token: Property = ...,
+            connect_timeout: Property = ..., read_timeout: Property = ..., keep_alive: Property = ...,
+            ca_bundle: Property = ..., client_cert: Property = ..., client_key: Property = ..., proxy: Property = ...,
             max_response_bytes: Property = ..., credential: Property = ..., scope: Property = ...,
             oauth2_server_uri: Property = ..., audience: Property = ..., resource: Property = ...,
             subject_token: Property = ..., subject_token_type: Property = ..., requested_token_type: Property = ...,

@@ -312,6 +312,16 @@ class Backend(ABC):
         """
         return await self.declare_table(id, location, properties, schema)
 
+    async def restore_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table that was deregistered to be brought back, with its data at `location`.
+
+        Args:
+            schema: The columns; ignored by catalogs that store no columns.
+        """
+        return await self.register_table(id, location, properties, schema)
+
     async def declare_tables(
         self, declarations: Sequence[Declaration]
     ) -> Mapping[TableId, Table | LanceNamespaceError]:

@@ -12,7 +12,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,10 @@ class Catalog:
         from lance_ns_async import AsyncNamespace
 
         return AsyncNamespace.connect(self.impl, self.properties)
+
+    def with_property(self, name: str, value: str) -> Catalog:
+        """Returns the catalog with another value of a property."""
+        return replace(self, properties={**self.properties, name: value})
 
     def check_root(self) -> None:
         """Raises `Misuse` if the catalog is a local directory that does not exist, which is empty for other callers."""

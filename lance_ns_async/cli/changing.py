@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,9 +34,10 @@ from lance_ns_async.cli.parsing import parse_pair, parse_pairs
 from lance_ns_async.cli.selecting import name_some, open_table, open_tables
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted, printable
+from lance_ns_async.settings import seconds as parse_seconds
 
 if TYPE_CHECKING:
-    from lance_ns_async import Namespace
+    from lance_ns_async import AsyncNamespace, Namespace
 
 
 def create(
@@ -108,15 +110,33 @@ def deregister(on: CommonOptions, tables: TableNames, dry_run: DryRun = False, f
 
 
 def drop(
-    on: CommonOptions, tables: TableNames, yes: Yes = False, dry_run: DryRun = False, format: ChangeFormat = None
+    on: CommonOptions,
+    tables: TableNames,
+    keep: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Keep the data for this time, e.g. 7d: lance-ns undrop brings the table back."),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    format: ChangeFormat = None,
 ) -> None:
-    """Remove tables from the catalog, and delete their data."""
+    """Remove tables from the catalog, and delete their data, at once or after a time."""
     with open_tables(on.require(), tables) as (catalog, ids):
+        seconds = catalog.run(_retention) if keep is None else parse_seconds("--keep", keep)
         if not dry_run:
             what = str(ids[0]) if len(ids) == 1 else name_some(ids)
-            ask(f"Delete the data of {what}?", yes, look_first="--dry-run")
+            question = f"Drop {what}?" if seconds else f"Delete the data of {what}?"
+            ask(question, yes, look_first="--dry-run")
         describe = catalog.describe_table if dry_run else None
-        _change_each(ids, "drop", "dropped", catalog.drop_table, describe, format)
+        drop_table = partial(catalog.drop_table, keep=seconds)
+        _change_each(ids, "drop", "dropped", drop_table, describe, format)
+        if seconds and not dry_run:
+            say(f"to undo it: lance-ns undrop {shlex.quote(str(ids[0]))}")
+
+
+async def _retention(namespace: AsyncNamespace) -> float:
+    """Returns the retention of drops in the properties of a catalog, in seconds."""
+    return namespace.session.drop_retention
 
 
 def delete(

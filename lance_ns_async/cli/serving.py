@@ -66,6 +66,10 @@ def serve(
     tokens: Annotated[
         Path | None, Option(metavar="FILE", help="Further clients and their rights: see lance-ns token --help.")
     ] = None,
+    drop_retention: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Keep the data of dropped tables for this time, e.g. 7d: see lance-ns dropped."),
+    ] = None,
     read_only: Annotated[bool, Option("--read-only", help="Refuse all changes.")] = False,
     access_log: Annotated[bool, Option("--access-log", help="Show a line for each request.")] = False,
     audit_log: Annotated[
@@ -117,6 +121,8 @@ def serve(
     from lance_ns_async.gateway.access import is_loopback
 
     catalogs = _mounts(on, mount) if mount else {"": on.require()}
+    if drop_retention is not None:
+        catalogs = {name: it.with_property("drop_retention", drop_retention) for name, it in catalogs.items()}
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.audits import audit
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.discovery import discover
+    from lance_ns_async.fleet.dropped_tables import dropped, purge, undrop
     from lance_ns_async.fleet.maintenance.plan import (
         CleanupOptions,
         CompactOptions,
@@ -42,9 +43,12 @@ __all__ = [
     "audit",
     "copy",
     "discover",
+    "dropped",
     "find",
     "maintain",
     "plan_maintenance",
+    "purge",
+    "undrop",
 ]
 
 # Loaded at the first access, as in the package itself.
@@ -60,9 +64,12 @@ _HOMES = {
     "audit": "audits",
     "copy": "copies",
     "discover": "discovery",
+    "dropped": "dropped_tables",
     "find": "table_search",
     "maintain": "maintenance.run",
     "plan_maintenance": "maintenance.run",
+    "purge": "dropped_tables",
+    "undrop": "dropped_tables",
 }
 
 

@@ -148,7 +148,7 @@ UNREADABLE, UNSAFE_LOCATION = "unreadable", "unsafe-location"
 SHARED_LOCATION, NESTED_LOCATION = "shared-location", "nested-location"
 COLUMNS_DIFFER, UNPROTECTED, NOT_EXTERNAL = "columns-differ", "unprotected", "not-external"
 HIDDEN_MARKER = "hidden-marker"
-NAMESPACE_LOCATION, UNCLAIMED = "namespace-location", "unclaimed"
+NAMESPACE_LOCATION, UNCLAIMED, DROPPED = "namespace-location", "unclaimed", "dropped"
 
 _NAMED = 3  # Maximum number of files in a description.
 
@@ -184,6 +184,7 @@ KINDS: Mapping[str, FindingKind] = {
     UNCLAIMED: FindingKind(
         "info", "there is data of a table that the catalog does not have; discover registers complete ones"
     ),
+    DROPPED: FindingKind("info", "the table was dropped; `undrop` brings it back, and `purge` deletes it in time"),
 }
 """All kinds of findings by name."""
 

@@ -21,6 +21,7 @@ from lance_ns_async.fleet.journal import Journal, JournalEntry, function_name, o
 from lance_ns_async.fleet.reading import namespaces_of
 from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.unclaimed import describe_missing, find_missing
+from lance_ns_async.lifecycle import retention
 from lance_ns_async.many import bulk, search
 from lance_ns_async.model import DELIMITER, NamespaceId, Table, TableId
 from lance_ns_async.operations import namespaces
@@ -42,6 +43,7 @@ CONFLICT = "conflict"
 UNFINISHED = "unfinished"
 VANISHED = "vanished"
 HALF_DELETED = "half-deleted"
+DROPPED = "dropped"
 
 _PROBLEMS = frozenset({ELSEWHERE, CONFLICT, HALF_DELETED})
 _FOLDERS, _TABLES, _ROWS = "folders", "tables", "rows"
@@ -63,6 +65,7 @@ async def discover(
     exclude: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
     whole_catalog: bool = False,
+    include_dropped: bool = False,
     dry_run: bool = False,
     max_in_flight: int | None = None,
     journal: str | os.PathLike[str] | None = None,
@@ -84,6 +87,7 @@ async def discover(
         storage_options: Options for the storage; None uses those of the catalog's properties, and the environment.
         whole_catalog: Whether a location counts as registered if any table of the catalog has it, instead of only
             tables below `into`.
+        include_dropped: Whether dropped tables that `undrop` could bring back are registered, too.
         dry_run: Whether to register nothing, and report what would be done.
         max_in_flight: Maximum number of concurrent calls to the catalog; None means the policy's limit.
         journal: A file with which a stopped run goes on; see `fleet.journal`.
@@ -94,9 +98,9 @@ async def discover(
             this name), "other name" (registered under another name, which `other_id` says), "elsewhere" (the name
             belongs to a table at `other_location`), "conflict" (several locations have this name), "unfinished" (the
             folder looks like a table without a version), "half-deleted" (data files of the newest version are missing,
-            because a drop was interrupted; it is not registered), "vanished", and those of errors. The counters are the
-            listings of the storage, with their further pages, the tables and other folders among the folders, and the
-            new tables that could not be opened.
+            because a drop was interrupted; it is not registered), "dropped" (`undrop` brings it back), "vanished", and
+            those of errors. The counters are the listings of the storage, with their further pages, the tables and
+            other folders among the folders, and the new tables that could not be opened.
 
     Raises:
         InvalidInputError: The folder or bucket does not exist, the catalog can register nothing below it, or an
@@ -105,7 +109,7 @@ async def discover(
 
     Cost:
         About one listing of the storage for each table and each other folder, and further pages; a listing and describe
-            of the tables below `into`; one open and a listing of the data files for each new table, and a call for each
+            of the tables below `into`; one open and two listings for each new table, and a call for each
         namespace, and the calls of `register_tables` for new tables.
     """
     session = namespace.session
@@ -128,7 +132,7 @@ async def discover(
             work = _Discovery(session, run, record, folders, target, name, workers)
             paths = await work.find(FolderWalker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
-            tables = await work.select_complete(tables, options)
+            tables = await work.select_complete(tables, options, include_dropped=include_dropped)
             if dry_run:
                 for id, path in tables.items():
                     run.add(work.registered_row(id, path))
@@ -312,9 +316,9 @@ class _Discovery:
         return new
 
     async def select_complete(
-        self, tables: Mapping[TableId, str], options: Mapping[str, str] | None
+        self, tables: Mapping[TableId, str], options: Mapping[str, str] | None, *, include_dropped: bool
     ) -> Mapping[TableId, str]:
-        """Returns the tables whose data files exist; reports the others, which an interrupted drop has left.
+        """Returns the tables whose data files exist; reports the others, which a drop has left.
 
         A table that cannot be opened is not excluded: `audit` reports it.
         """
@@ -323,6 +327,11 @@ class _Discovery:
         async def check(id: TableId) -> None:
             location = self.folders.location(tables[id])
             try:
+                if not include_dropped and (table := await retention.read(location, options)) is not None:
+                    excluded.add(id)
+                    until = table.until.isoformat(timespec="seconds")
+                    self.run.finish(Row(id, DROPPED, f"as {table.id}; undrop brings it back until {until}", location))
+                    return
                 missing = await find_missing(location, options)
             except err.LanceNamespaceError:
                 self.run.counters["not opened"] += 1

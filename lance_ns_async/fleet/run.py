@@ -128,6 +128,7 @@ WOULD: Mapping[str, str] = {
     "created": "would create",
     "deregistered": "would deregister",
     "namespaces created": "namespaces to create",
+    "purged": "would purge",
     "registered": "would register",
 }
 """How outcomes and counters of a dry run are shown."""

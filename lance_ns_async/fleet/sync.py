@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.fleet import audits, copies, discovery, table_search
+from lance_ns_async.fleet import audits, copies, discovery, dropped_tables, table_search
 from lance_ns_async.fleet.maintenance import run as maintenance
 from lance_ns_async.sync import Namespace
 
@@ -47,10 +47,13 @@ def blocking_between(
 audit: Final = blocking(audits.audit)
 copy: Final = blocking_between(copies.copy)
 discover: Final = blocking(discovery.discover)
+dropped: Final = blocking(dropped_tables.dropped)
 find: Final = blocking(table_search.find)
 maintain: Final = blocking(maintenance.maintain)
 plan_maintenance: Final = blocking(maintenance.plan_maintenance)
+purge: Final = blocking(dropped_tables.purge)
+undrop: Final = blocking(dropped_tables.undrop)
 
 
 def __dir__() -> list[str]:
-    return ["audit", "copy", "discover", "find", "maintain", "plan_maintenance"]
+    return ["audit", "copy", "discover", "dropped", "find", "maintain", "plan_maintenance", "purge", "undrop"]

@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async.calls.tasks import each
-from lance_ns_async.fleet.audit_checks import UNCLAIMED, Finding
+from lance_ns_async.fleet.audit_checks import DROPPED, UNCLAIMED, Finding
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.table_search import read_facts
+from lance_ns_async.lifecycle import retention
 from lance_ns_async.many import bulk, search
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.session import Session
@@ -62,7 +63,11 @@ async def find_unclaimed(
         if (await place_keys([location]))[0] in claims:
             return
         again = await walker.look(folder.path)
-        if again.kind in _DATA:
+        if again.kind in _DATA and (table := await retention.read(location, options)) is not None:
+            until = table.until.isoformat(timespec="seconds")
+            seen = f"table {table.id} was dropped, and can be brought back until {until}"
+            unclaimed.append(Finding(DROPPED, location, seen, location))
+        elif again.kind in _DATA:
             size, modified, missing = await _measure(location, options)
             seen = "no table has this location" if again.kind is FolderKind.TABLE else again.reason
             if missing:

@@ -257,7 +257,8 @@ async def check_default_location(
         except err.TableNotFoundError:
             raise DataThereError(
                 f"{PHRASES[err.TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
-                "register it there, use another location, or remove the data)"
+                "register it there, or bring it back with fleet.undrop if it was dropped; use another location, or "
+                "remove the data)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False

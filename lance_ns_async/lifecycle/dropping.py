@@ -17,7 +17,7 @@ import os
 import tempfile
 import zlib
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -33,7 +33,7 @@ from lance_ns_async.lifecycle.manifests import number_of
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_files
-from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
+from lance_ns_async.storage.lance_layout import DATA, DROPPED, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 from lance_ns_async.storage.locations import SCHEMES, without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
@@ -48,8 +48,8 @@ _METADATA = ".metadata.json"  # Suffix of the catalog's files that contain the i
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-async def drop(backend: Backend, id: TableId) -> Table:
-    """Removes a table from the catalog, and then the data under its location.
+async def drop(backend: Backend, id: TableId, retain: Callable[[Table], Awaitable[None]] | None = None) -> Table:
+    """Removes a table from the catalog, and then the data under its location; or hands it to `retain`.
 
     If another table is registered at the location, or the table itself is again, the data stays. So it does at a
     location such as `hdfs://`, which Lance cannot open.
@@ -67,6 +67,9 @@ async def drop(backend: Backend, id: TableId) -> Table:
     if is_uri and scheme not in SCHEMES and not backend.capabilities.drops:
         await backend.deregister_table(id, table)
         log.warning("table %s was only deregistered, because Lance cannot delete data at %s", id, table.location)
+        return table
+    if retain is not None:
+        await retain(table)
         return table
     paths: Sequence[str] = () if backend.passes_on("drop_table") else await datasets.check_alone(table)
     if backend.capabilities.drops:
@@ -93,6 +96,28 @@ async def drop(backend: Backend, id: TableId) -> Table:
         why = "it was registered again" if other == id else f"table {other} is also"
         log.warning("table %s was only deregistered, because %s at %s", id, why, table.location)
     return table
+
+
+async def delete_data(table: Table) -> None:
+    """Deletes the data at the location of a dropped table; last what marks it as one.
+
+    Raises:
+        InvalidTableStateError: The location contains other tables or files; nothing was deleted.
+
+    Cost: two listings and the deletes.
+    """
+    paths = await datasets.check_alone(table)
+
+    def work() -> None:
+        _delete(table, [path for path in _select(table, paths) if not dir_markers.is_marker(path)])
+        session = open_files(table.location, table.storage_options)
+        # The files of drops are first: until all data is deleted, another purge finishes this one.
+        for mark in sorted(filter(dir_markers.is_marker, paths), key=lambda it: not it.startswith(DROPPED)):
+            delete(session, mark)
+        if (place := local_path(table.location)) is not None:
+            _remove_empty(place)
+
+    await in_thread(table, work, changes=True)
 
 
 def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:

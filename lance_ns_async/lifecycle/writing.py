@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace.errors as err
 import pyarrow as pa
 from lance_namespace import MergeInsertIntoTableRequest
-from pydantic import TypeAdapter, ValidationError
 
 from lance_ns_async.calls.steps import next_step
 from lance_ns_async.errors import PHRASES, error_about, suggest
 from lance_ns_async.lifecycle import first_version
 from lance_ns_async.model import Table
-from lance_ns_async.settings import Seconds
+from lance_ns_async.settings import seconds
 from lance_ns_async.storage import arrow, fields, guard
 from lance_ns_async.storage.datasets import MAIN, Snapshot
 from lance_ns_async.storage.opening import Opener
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 _RETRIES = 10  # Number of retries of an update after a conflict; pylance's default.
 
 _FEW = 10  # Number of columns that a message names.
-
-_SECONDS: TypeAdapter[float] = TypeAdapter(Seconds)
 
 
 def insert(opener: Opener, table: Table, branch: str | None, data: Any, mode: str) -> LanceDataset:
@@ -109,10 +106,7 @@ def check_merge(request: MergeInsertIntoTableRequest) -> timedelta | None:
     if request.timeout is None:
         return None
     try:
-        return timedelta(seconds=_SECONDS.validate_python(request.timeout))
-    except ValidationError as e:
-        why = e.errors()[0]["msg"].removeprefix("Value error, ")
-        raise err.InvalidInputError(f"timeout {request.timeout!r}: {why}") from None
+        return timedelta(seconds=seconds("timeout", request.timeout))
     except OverflowError:
         raise err.InvalidInputError(f"timeout {request.timeout!r}: too large") from None
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import lance_namespace as spec
-from lance_namespace.errors import InvalidInputError, NamespaceNotEmptyError, NamespaceNotFoundError
+from lance_namespace.errors import InvalidInputError, NamespaceNotEmptyError, NamespaceNotFoundError, TableNotFoundError
 
 from lance_ns_async.backends import operations
 from lance_ns_async.calls.paging import keep_all, take
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.errors import spelled
 from lance_ns_async.lifecycle import replacing
-from lance_ns_async.model import NamespaceId, Page
+from lance_ns_async.model import NamespaceId, Page, TableId
 from lance_ns_async.operations import requests
 from lance_ns_async.operations.requests import operation
+from lance_ns_async.operations.tables import Keep, drop_table, retention_of
 from lance_ns_async.session import Session
 from lance_ns_async.spec.responses import ListNamespacesResponse
 from lance_ns_async.storage.locations import check_location, root_uri
@@ -64,13 +66,17 @@ async def create_namespace(session: Session, request: spec.CreateNamespaceReques
 
 
 @operation
-async def drop_namespace(session: Session, request: spec.DropNamespaceRequest) -> spec.DropNamespaceResponse:
+async def drop_namespace(
+    session: Session, request: spec.DropNamespaceRequest, *, keep: Keep | None = None
+) -> spec.DropNamespaceResponse:
     id = session.namespace(request.id)
     mode = requests.word(request.mode, "mode", ("fail", "skip"))
     behavior = requests.word(request.behavior, "behavior", ("restrict", "cascade"))
     if not id:
         raise InvalidInputError("namespace id []: the root cannot be dropped")
     can_cascade = session.backend.capabilities.cascades
+    if behavior == "cascade" and can_cascade and (seconds := retention_of(session, keep)):
+        await _drop_tables(session, id, seconds)
     with session.changing():
         try:
             await session.backend.drop_namespace(id, cascade=behavior == "cascade" and can_cascade)
@@ -85,6 +91,19 @@ async def drop_namespace(session: Session, request: spec.DropNamespaceRequest) -
                 f"first ({e})"
             ) from e
     return spec.DropNamespaceResponse()
+
+
+async def _drop_tables(session: Session, namespace: NamespaceId, seconds: float) -> None:
+    """Drops the tables of a subtree, which can be brought back."""
+
+    async def drop(id: TableId) -> None:
+        with suppress(TableNotFoundError):  # Another client has dropped it.
+            await drop_table(session, {"id": list(id)}, keep=seconds)
+
+    with suppress(NamespaceNotFoundError):
+        async with aclosing(session.tree(namespace).tables(recursive=True)) as groups:
+            async for group in groups:
+                await each(drop, group, max_in_flight=session.workers())
 
 
 @operation

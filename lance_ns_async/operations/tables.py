@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import lance_namespace as spec
 import lance_namespace.errors as err
@@ -16,15 +17,24 @@ from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.engine.describe import describe_tables
 from lance_ns_async.engine.list import Lister
 from lance_ns_async.engine.locate import locate
-from lance_ns_async.lifecycle import creating, dropping, replacing
+from lance_ns_async.lifecycle import creating, dropping, replacing, retention
 from lance_ns_async.lifecycle.claims import Claims
 from lance_ns_async.model import DELIMITER, NamespaceId, Page, Table, TableId
 from lance_ns_async.operations import requests, searching
 from lance_ns_async.operations.requests import operation, pass_on, passed_on
 from lance_ns_async.session import Session, traced
+from lance_ns_async.settings import seconds as seconds_of
 from lance_ns_async.spec.responses import CreateTableResponse, ListTablesResponse
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.datasets import LATEST, Snapshot
+
+Keep: TypeAlias = float | str | timedelta
+"""How long a dropped table can be brought back: seconds, a text such as `7d`, or a timedelta."""
+
+
+def retention_of(session: Session, keep: Keep | None) -> float:
+    """Returns the seconds for which a dropped table is kept; None means the property of the catalog."""
+    return session.drop_retention if keep is None else seconds_of("keep", keep)
 
 
 @traced
@@ -157,10 +167,17 @@ async def deregister_table(session: Session, request: spec.DeregisterTableReques
 
 
 @operation
-async def drop_table(session: Session, request: spec.DropTableRequest) -> spec.DropTableResponse:
+async def drop_table(
+    session: Session, request: spec.DropTableRequest, *, keep: Keep | None = None
+) -> spec.DropTableResponse:
     id = session.table(request.id)
+    seconds = retention_of(session, keep)
+
+    async def retain(table: Table) -> None:
+        await retention.drop(session.backend, table, session.catalog, seconds)
+
     with session.changing(id):
-        table = await dropping.drop(session.backend, id)
+        table = await dropping.drop(session.backend, id, retain if seconds else None)
     answer = requests.registration(table)
     return spec.DropTableResponse(id=list(table.id), location=answer.location, properties=answer.properties)
 

@@ -171,6 +171,13 @@ def _remove(name: str, places: Mapping[str, str], location: str | None, *, drops
     return take
 
 
+def _erase(place: str) -> Take:
+    def take(it: Seen) -> Iterable[Seen]:
+        return [] if any(there == place for _, there in it.state.names) else [Seen(it.state.write(place, None), place)]
+
+    return take
+
+
 def _rename(name: str, to: str) -> Take:
     def take(it: Seen) -> Iterable[Seen]:
         place = it.state.place(name)
@@ -199,6 +206,12 @@ def _steps(number: int, event: Event, places: Mapping[str, str], rules: Rules) -
         case "overwrite" | "replace":
             back: list[Steps] = [(_lead_back(it.name, new), put)] if it.kind == "replace" else []
             return [(_look(it.name), put), (_lead(it.name, new), put), *back]
+        case "lose":
+            return [(_look(it.name), _remove(it.name, places, None, drops=False, rules=rules))]
+        case "undrop":
+            return [(_lead(it.name, event.outcome.location or new),)]
+        case "purge":
+            return [(_erase(event.outcome.location or new),), ()]
         case "drop" | "deregister":
             location = event.outcome.location if it.kind == "deregister" else None
             return [(_look(it.name), _remove(it.name, places, location, drops=it.kind == "drop", rules=rules))]
@@ -249,6 +262,8 @@ def ways(number: int, event: Event, places: Mapping[str, str], rules: Rules) -> 
         return done + [(step, _is_free(it.name), *steps) for step in declared for steps in done]
     if outcome.is_unknown:
         return [steps[:length] for steps in done for length in range(len(steps) + 1)] + withdrawn
+    if it.kind == "undrop" and outcome.error in (*NOT_FOUND, *EXISTS):
+        return [()]
     if outcome.error in NOT_FOUND:
         reads = it.kind in ("append", "merge", "restore", "tag", "branch")
         # A removal says so, too, if the name leads to another table than the one that it saw.

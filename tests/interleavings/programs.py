@@ -46,6 +46,20 @@ PROGRAMS: Mapping[str, Sequence[Action]] = {
 }
 """The programs by name; a name stands for the table `a`, unless the program names another one."""
 
+UNDROPS: Mapping[str, Sequence[Action]] = {
+    "lose": [Action("lose")],
+    "lose-and-create": [Action("lose"), Action("create", rows=(90,))],
+    "lose-and-undrop": [Action("lose"), Action("undrop")],
+    "lose-and-purge": [Action("lose"), Action("purge")],
+    "undrop": [Action("undrop")],
+    "undrop-as-b": [Action("undrop", "b")],
+    "drop": [Action("drop")],
+    "create": [Action("create", rows=(10,))],
+    "append": [Action("append", rows=(20,))],
+    "move": [Action("deregister"), Action("register", "b")],
+}
+"""The programs with drops that can be taken back, whose retention ends at once, and those beside them."""
+
 NEW = ("declare", "create", "append", "overwrite", "drop", "deregister")
 """The programs that clients also run if `a` does not exist."""
 

@@ -59,9 +59,12 @@ class Case:
 
 
 def cases(stage: Stage) -> list[Case]:
-    pairs = combinations_with_replacement(stage.programs, 2)
     new_pairs = combinations_with_replacement(stage.new_programs, 2)
-    return [*(Case(pair) for pair in pairs), *(Case(pair, False) for pair in new_pairs)]
+    return [*pairs(stage), *(Case(pair, False) for pair in new_pairs)]
+
+
+def pairs(stage: Stage) -> list[Case]:
+    return [Case(pair) for pair in combinations_with_replacement(stage.programs, 2)]
 
 
 def pick(stage: Stage, random: Random, clients: int = 3) -> Case:

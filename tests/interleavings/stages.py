@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.calls.steps import Step
-from lance_ns_async.fleet import CleanupOptions, copy, maintain
+from lance_ns_async.fleet import CleanupOptions, copy, maintain, purge, undrop
 from tests.contract.site import Site
 from tests.interleavings.model import EXCUSED, Rules, check, state_before
 from tests.interleavings.programs import (
@@ -31,6 +31,7 @@ from tests.interleavings.programs import (
     OTHERS,
     PROGRAMS,
     RENAMES,
+    UNDROPS,
     Action,
     Event,
     Found,
@@ -65,10 +66,14 @@ class Stage:
 
     @property
     def programs(self) -> Mapping[str, Sequence[Action]]:
+        if self.undrops:
+            return UNDROPS
         lacking = {*(() if self.site.can.renames else RENAMES), *(() if self.site.can.replaces else ("replace",))}
         # A copy registers a table at a location of another storage.
         lacking |= COPIES if "storage.aws_endpoint" in self.site.properties else set()
         return {name: actions for name, actions in PROGRAMS.items() if name not in lacking}
+
+    undrops: bool = False  # Whether the programs are those with drops that can be taken back
 
     new_programs: Sequence[str] = NEW  # The programs that clients also run if `a` does not exist
 
@@ -99,6 +104,11 @@ class Stage:
 
     async def begin(self, programs: Sequence[str], *, exists: bool) -> str | None:
         """Prepares the tables of a run; returns the location of `a`, if it exists."""
+        if self.undrops and self.namespace:
+            # A purge reads the whole catalog.
+            for name in (await self.observer.list_tables(self.namespace)).tables:
+                await self.observer.deregister_table(self.id(name))
+            await self.observer.drop_namespace(self.namespace)
         number = next(self.numbers)
         self.namespace, self.copied = [*self.site.above, f"run{number}"], None
         await self.observer.create_namespace({"id": self.namespace})
@@ -120,7 +130,7 @@ class Stage:
         """Returns the location at which an action registers a table; None if the catalog chooses it."""
         if action.kind in COPIES:
             return self.copied
-        return location if action.kind in ("register", "reregister") else None
+        return location if action.kind in ("register", "reregister", "undrop", "purge") else None
 
     async def perform(self, client: int, action: Action, location: str | None) -> Outcome:
         try:
@@ -145,6 +155,17 @@ class Stage:
                 return (await ns.create_table(request, stream(_table(it.rows)))).location
             case "drop":
                 await ns.drop_table({"id": id})
+            case "lose":
+                await ns.drop_table({"id": id}, keep=0.000_001)
+            case "undrop":
+                assert location is not None
+                await undrop(ns, location, as_=id, storage_options=self._options or None)
+                return location
+            case "purge":
+                assert location is not None
+                report = await purge(ns, under=location, storage_options=self._options or None)
+                assert not report.problems, report
+                return location
             case "deregister":
                 return (await ns.deregister_table({"id": id})).location
             case "register" | "reregister":

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pick, stage, tell
+from tests.interleavings.runs import Case, all_deaths, all_orders, cases, pairs, pick, stage, tell
 from tests.interleavings.search import by_chance, by_list
 from tests.interleavings.stages import Stage
 from tests.support import budget
@@ -53,6 +53,28 @@ async def test_pairs_have_an_explanation(theater: Stage) -> None:
     for case in cases(theater) if budget.is_thorough else usual:
         tally = await all_orders(theater, case, most=None if budget.is_thorough else MOST)
         assert not tally.wrong, tally.wrong[0]
+
+
+USUAL_UNDROPS = [
+    Case(pair)
+    for pair in (
+        ("lose-and-undrop", "lose-and-purge"),
+        ("lose", "undrop"),
+        ("lose-and-undrop", "undrop-as-b"),
+        ("lose-and-purge", "move"),
+        ("lose-and-create", "undrop"),
+    )
+]
+
+
+@pytest.mark.parametrize("theater", budget.with_usual([*SITES, "dir-s3"], *SITES), indirect=True)
+async def test_drops_are_taken_back_as_a_whole(theater: Stage) -> None:
+    theater.undrops = True
+    for case in pairs(theater) if budget.is_thorough else USUAL_UNDROPS:
+        tally = await all_orders(theater, case, most=budget.rounds(MOST, 200))
+        deaths = await all_deaths(theater, case, most=5) if budget.is_thorough else []
+        wrong = [it for some in (tally, *deaths) for it in some.wrong]
+        assert not wrong, wrong[0]
 
 
 @pytest.mark.parametrize("theater", budget.with_usual(ALL_SITES, "dir", "iceberg-fake"), indirect=True)

@@ -43,6 +43,7 @@ from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Partition, Ta
 from lance_ns_async.settings import Settings
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage import dir_markers
+from lance_ns_async.storage.lance_layout import DROPPED
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
 
@@ -173,7 +174,9 @@ class DirectoryBackend(Backend):
             _properties(entries, id.parent)
             if (there := entries.get(_key(id))) is not None:
                 raise err.NamespaceAlreadyExistsError(f"there is a {there.kind} of that name")
-            return ManifestChange(put=[ManifestEntry(_key(id), "namespace", None, properties)])
+            # The namespaces of a partition are made again by the return of its table.
+            values = partitions.values_of(entries, id, properties)
+            return ManifestChange(put=[ManifestEntry(_key(id), "namespace", None, properties, values)])
 
         await self._call(lambda: self._directory.change(edit), id, "create_namespace", safe=False)
         return properties
@@ -418,6 +421,28 @@ class DirectoryBackend(Backend):
         if location is not None:
             self._relative_place(id, location)
 
+    async def restore_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table again; at the root, by removing the marker that hides it. See the base class."""
+        self.check_declaration(id, location, properties)
+
+        def edit(entries: Entries) -> ManifestChange:
+            names = self._places.read_names()
+            overlaps = Overlaps(entries, self._places, self._dropping, names)
+            entry = self._new_entry(entries, Declaration(id, location, properties), overlaps, names)
+            return ManifestChange(put=[replace(entry, column_values=partitions.values_of(entries, id, {}))])
+
+        def work() -> Table:
+            if id.parent:
+                self._directory.change(edit)
+            else:
+                self._check_root(id, self._directory.entries())
+                self._dropping.show(f"{id.name}.lance")
+            return self._describe(id)
+
+        return await self._call(work, id, "register_table", safe=False)
+
     async def deregister_table(self, id: TableId, expected: Table | None = None) -> Table:
         """Removes the registration that is returned, and no other one; see the base class. Cost: one call."""
         removed: list[Table] = []
@@ -616,11 +641,7 @@ class DirectoryBackend(Backend):
 
     def _declare_at_root(self, id: TableId) -> None:
         place = f"{id.name}.lance"
-        entries = self._directory.entries()
-        if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
-            raise err.TableAlreadyExistsError("there is a namespace of that name")
-        if place in entries.nested_locations:
-            raise err.TableAlreadyExistsError(f"a table in a namespace is at {place}")
+        self._check_root(id, entries := self._directory.entries())
         self._overlaps(entries, id).check(place)
         if self._places.local is not None and os.path.lexists(path := self._places.path(place)):
             if not self._is_folder(id.name):
@@ -632,13 +653,26 @@ class DirectoryBackend(Backend):
             # The folder may be the remains of a table whose creating process or drop ended early.
             is_free = dir_markers.clear(self._places.at_root(id.name), self._storage_options)
             if not is_free and not self._dropping.finish(place):
-                if not self._directory.files(self._places.uri(place)).contains(dir_markers.HIDDEN_MARK):
+                there = self._directory.files(self._places.uri(place))
+                if not there.contains(dir_markers.HIDDEN_MARK):
                     raise
+                if there.list(DROPPED):
+                    raise err.TableAlreadyExistsError(
+                        "a table of this name was dropped with a retention, and its data is at its location; bring it "
+                        "back with fleet.undrop, or choose another name until its data is purged"
+                    ) from e
                 raise err.TableAlreadyExistsError(
                     "the data of a table that was deregistered, or whose drop was interrupted, is at its location; "
                     f"register {place} in a namespace, and drop that table unless you want to keep it"
                 ) from e
             self._directory.flat.declare_table(request)
+
+    def _check_root(self, id: TableId, entries: Entries) -> None:
+        """Raises TableAlreadyExistsError if a namespace has the name, or a table in a namespace the location."""
+        if (there := entries.get(_key(id))) is not None and there.kind == "namespace":
+            raise err.TableAlreadyExistsError("there is a namespace of that name")
+        if (place := f"{id.name}.lance") in entries.nested_locations:
+            raise err.TableAlreadyExistsError(f"a table in a namespace is at {place}")
 
     def _deregister_at_root(self, id: TableId) -> None:
         if f"{id.name}.lance" in self._directory.entries().nested_locations:

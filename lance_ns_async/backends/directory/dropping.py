@@ -25,7 +25,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from lance_namespace import DeregisterTableRequest
-from lance_namespace.errors import InvalidTableStateError, NamespaceNotFoundError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidTableStateError,
+    NamespaceNotFoundError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 
 from lance_ns_async.backends.directory.manifest import Directory, Entries, ManifestChange
 from lance_ns_async.backends.directory.places import (
@@ -213,6 +218,21 @@ class Dropping:
         else:
             self._hide_folder(place)
         self._remove_entry_at_root(object_id)
+
+    def show(self, place: str) -> None:
+        """Registers a hidden table at the root again."""
+        is_hidden = True
+        if self._places.local is None:
+            session = self._directory.files(self._places.uri(place))
+            if is_hidden := session.contains(dir_markers.HIDDEN_MARK):
+                files.delete(session, dir_markers.HIDDEN_MARK)
+        else:
+            try:
+                os.unlink(os.path.join(self._places.path(place), dir_markers.HIDDEN_MARK))
+            except FileNotFoundError:
+                is_hidden = False
+        if not is_hidden:
+            raise TableAlreadyExistsError(f"the table at {place} is registered already")
 
     def _hide_objects(self, name: str) -> None:
         try:

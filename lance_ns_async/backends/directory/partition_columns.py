@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidTableStateError
@@ -50,6 +50,11 @@ def write_values(values: pa.Array) -> list[str | None]:
         return [None if it is None else _text(it) for it in values.to_pylist()]
     texts: list[str | None] = values.cast(pa.string()).to_pylist()
     return texts
+
+
+def read_value(text: str | None, kind: pa.DataType) -> Any:
+    """Returns the value of a text of `write_values`."""
+    return _read_values([text], kind)[0].as_py()
 
 
 def _read_values(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError
 
 from lance_ns_async.backends.directory.manifest import Entries, ManifestChange, ManifestEntry
-from lance_ns_async.backends.directory.partition_columns import write_values
+from lance_ns_async.backends.directory.partition_columns import read_value, write_values
 from lance_ns_async.model import DELIMITER, TableId
 from lance_ns_async.spec.partitions import PROPERTY, Partitioning, PartitionSpec, new_spec, read_partitioning
 
@@ -135,6 +135,26 @@ def _children(entries: Entries, spec: PartitionSpec, values: pa.Table) -> dict[t
         for id, value in zip(rows["object_id"].to_pylist(), rows[name].to_pylist(), strict=True):
             children[id.rpartition(DELIMITER)[0], value] = id
     return children
+
+
+def values_of(entries: Entries, names: Sequence[str], properties: Mapping[str, str]) -> Mapping[str, Any]:
+    """Returns the values of a partition, for a namespace or a table that is made again, by the columns of the manifest.
+
+    Args:
+        entries: The entries, with the namespaces above.
+        names: The id.
+        properties: The properties of the namespace itself; none for a table.
+    """
+    partitioning = read_partitioning(entries.metadata)
+    specs = () if partitioning is None else partitioning.specs
+    spec = next((spec for spec in specs if [spec.namespace] == list(names[:1])), None)
+    if spec is None or not 1 < len(names) <= len(spec.fields) + 2:
+        return {}
+    texts = dict(properties)
+    for above in _above(DELIMITER.join(names)):
+        texts |= {} if (entry := entries.get(above)) is None else entry.metadata
+    fields = spec.fields[: len(names) - 1]
+    return {it.column: read_value(texts.get(f"{PROPERTY}{it.field_id}"), it.result_type) for it in fields}
 
 
 def properties_of(entries: Entries, names: Sequence[str]) -> Mapping[str, str]:

@@ -191,3 +191,21 @@ def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
     run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
     assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
     assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
+
+
+def test_a_drop_is_taken_back_and_an_expired_one_purged(root: Path) -> None:
+    on = ("-i", "dir", "-p", f"root={root}")
+    kept = Run("drop", "sales.orders", "--keep", "7d", "-y", *on)
+    assert kept.code == 0 and "to undo it: lance-ns undrop 'sales$orders'" in kept.err
+    assert [row["id"] for row in json.loads(Run("dropped", "--json", *on).out)] == ["sales$orders"]
+    assert Run("undrop", "sales.order", *on).code == Code.NOT_FOUND
+    back = Run("undrop", "sales.orders", "--as", "stock.old", *on)
+    assert back.out == "brought back stock$old\n" and Run("dropped", *on).err.startswith("dropped: nothing")
+    retention = ("-p", "drop_retention=1ms")
+    asked = Run("drop", "stock.old", *on, *retention)
+    assert asked.code == Code.USAGE and "Drop stock$old?" in asked.err
+    assert Run("drop", "stock.old", "-y", *on, *retention).code == 0
+    assert Run("purge", *on).code == Code.USAGE
+    assert [row["outcome"] for row in json.loads(Run("purge", "--dry-run", "--json", *on).out)] == ["would purge"]
+    assert [row["outcome"] for row in json.loads(Run("purge", "-y", "--json", *on).out)] == ["purged"]
+    assert "--keep 'soon': not a duration" in Run("drop", "stock.parts", "--keep", "soon", "-y", *on).err

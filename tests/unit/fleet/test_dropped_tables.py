@@ -1,0 +1,137 @@
+"""Dropped tables that can be brought back: in audits and discoveries, without rights, damaged, half purged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
+
+from lance_ns_async import DirNamespace, Namespace
+from lance_ns_async.fleet import sync
+from tests.support.gateway import served
+
+ROWS = pa.table({"x": [1, 2]})
+
+
+@pytest.fixture
+def ns(tmp_path: Path) -> DirNamespace:
+    namespace = DirNamespace(root=str(tmp_path / "lake"), drop_retention="7d")
+    namespace.create_namespace("s")
+    namespace.write("s.t", ROWS)
+    return namespace
+
+
+def folder(ns: DirNamespace, id: str) -> Path:
+    return Path(str(ns.describe_table(id).location).removeprefix("file://"))
+
+
+def test_a_property_is_the_default_of_drops(ns: DirNamespace) -> None:
+    ns.write("s.now", ROWS)
+    ns.drop_table("s.now", keep=0)
+    ns.drop_table("s.t")
+    (row,) = sync.dropped(ns).rows
+    assert str(row.id) == "s$t" and row.fields["size"] and "until 20" in repr(sync.dropped(ns))
+    with pytest.raises(InvalidInputError, match="keep 'soon': not a duration"):
+        ns.drop_table("s.t", keep="soon")
+    with pytest.raises(InvalidInputError, match=r"keep .*-1.*: not a duration"):
+        ns.drop_table("s.t", keep=-1)
+
+
+def test_audit_and_discover_know_dropped_tables(ns: DirNamespace, tmp_path: Path) -> None:
+    ns.drop_table("s.t")
+    root = str(tmp_path / "lake")
+    (finding,) = sync.audit(ns, "**", data_under=root).rows
+    assert finding.outcome == "dropped" and "s$t was dropped, and can be brought back" in finding.reason
+    assert [row.outcome for row in sync.discover(ns, root).rows] == ["dropped"]
+    assert [row.outcome for row in sync.discover(ns, root, include_dropped=True).rows] == ["registered"]
+    assert not sync.dropped(ns).rows  # The file beside a registered table means nothing.
+
+
+def test_a_namespace_comes_back_with_its_table(ns: DirNamespace) -> None:
+    ns.drop_table("s.t")
+    ns.drop_namespace("s")
+    assert str(sync.undrop(ns, "s.t").id) == "s$t" and ns.open("s.t").count_rows() == 2
+    ns.drop_table("s.t")
+    assert str(sync.undrop(ns, "s.t", as_="new.below.u").id) == "new$below$u"
+    with pytest.raises(TableNotFoundError, match=r"undrop: no dropped table of that id is below .*; known are none"):
+        sync.undrop(ns, "s.t")
+
+
+def test_a_table_at_the_root_keeps_its_name_until_it_is_purged(ns: DirNamespace) -> None:
+    ns.write("top", ROWS)
+    ns.drop_table("top")
+    with pytest.raises(LanceNamespaceError, match=r"fleet\.undrop"):
+        ns.declare_table("top")
+    sync.undrop(ns, "top")
+    ns.drop_table("top", keep=0.001)
+    assert [row.outcome for row in sync.purge(ns).rows] == ["purged"]
+    ns.write("top", ROWS)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"format": 2}', '{"format": 1, "id": [""]}', "[1"])
+def test_a_damaged_record_is_never_purged(ns: DirNamespace, content: str) -> None:
+    place = folder(ns, "s.t")
+    ns.drop_table("s.t", keep=0.001)
+    (record,) = (place / ".lance-ns-dropped").iterdir()
+    record.write_text(content)
+    for report in (sync.purge(ns), sync.dropped(ns)):
+        (row,) = report.problems
+        assert row.outcome == "failed" and record.name in row.reason and "cannot be read" in row.reason
+    with pytest.raises(InvalidTableStateError, match="cannot be read"):
+        sync.undrop(ns, str(place))
+    assert (place / "data").is_dir()
+
+
+def test_a_drop_without_the_right_to_write_is_refused(ns: DirNamespace) -> None:
+    place = folder(ns, "s.t")
+    (place / ".lance-ns-dropped").write_text("")  # In the way of the folder.
+    with pytest.raises(LanceNamespaceError, match="nothing was dropped, because a drop with retention is noted"):
+        ns.drop_table("s.t")
+    assert ns.open("s.t").count_rows() == 2
+
+
+def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> None:
+    place = folder(ns, "s.t")
+    ns.drop_table("s.t", keep="7d")
+    (record,) = (place / ".lance-ns-dropped").iterdir()
+    assert json.loads(record.read_text())["id"] == ["s", "t"]
+    record.with_suffix(".purge").write_text("{}")
+    assert [row.outcome for row in sync.dropped(ns).rows] == ["purging"]
+    with pytest.raises(TableNotFoundError, match="a purge deletes its data"):
+        sync.undrop(ns, "s.t")
+    assert [row.outcome for row in sync.purge(ns).rows] == ["purged"]
+    assert not place.exists()
+
+
+def test_the_folder_must_be_known(ns: DirNamespace, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there is no such folder"):
+        sync.dropped(ns, under=str(tmp_path / "none"))
+
+
+def test_partitions_come_back_with_their_values(tmp_path: Path) -> None:
+    ns = DirNamespace(root=str(tmp_path), drop_retention="1d")
+    rows = pa.table({"r": ["EU", "EU", "US"], "x": [1, 2, 3]})
+    ns.partition_by(["r"], schema=rows.schema)
+    ns.write_partitions(rows)
+    ns.drop_partitions("r = 'EU'")
+    (row,) = sync.dropped(ns).rows
+    sync.undrop(ns, str(row.location))
+    assert [it.values["r"] for it in ns.list_partitions()] == ["EU", "US"]
+    ns.write_partitions(rows)
+    assert [it.values["r"] for it in ns.list_partitions()] == ["EU", "US"]
+    assert ns.open_partitions("r = 'EU'").to_reader().read_all().num_rows == 4
+
+
+def test_drops_through_a_gateway_can_be_taken_back(ns: DirNamespace, tmp_path: Path) -> None:
+    properties = {"root": str(tmp_path / "lake"), "drop_retention": "7d"}
+    with served("dir", properties) as gateway:
+        headers = {f"header.{name}": value for name, value in gateway.headers.items()}
+        remote = Namespace.connect("rest", {"uri": gateway.url, **headers})
+        remote.drop_table("s.t")
+        assert not remote.exists("s.t")
+        (row,) = sync.dropped(remote, under=properties["root"]).rows
+        sync.undrop(remote, str(row.location))
+        assert remote.count_table_rows("s.t").count == 2
