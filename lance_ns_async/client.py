@@ -468,7 +468,7 @@ class AsyncNamespace:
         Cost:
             Two calls, the calls for credentials, and listing and deleting the data. If the location was requested, or
             made for another name, also the calls that look for other tables there. With a retention, two or three
-                calls and a write of a small file.
+                calls and two writes of small files.
         """
         return await tables.drop_table(self.session, with_fields(request, fields), keep=keep)
 

@@ -132,7 +132,7 @@ async def discover(
             work = _Discovery(session, run, record, folders, target, name, workers)
             paths = await work.find(FolderWalker(folders, tuple(include), tuple(exclude)))
             tables = await work.compare(await work.choose_ids(paths), whole_catalog)
-            tables = await work.select_complete(tables, options, include_dropped=include_dropped)
+            tables = await work.select_complete(tables, options, include_dropped=include_dropped, dry_run=dry_run)
             if dry_run:
                 for id, path in tables.items():
                     run.add(work.registered_row(id, path))
@@ -316,7 +316,7 @@ class _Discovery:
         return new
 
     async def select_complete(
-        self, tables: Mapping[TableId, str], options: Mapping[str, str] | None, *, include_dropped: bool
+        self, tables: Mapping[TableId, str], options: Mapping[str, str] | None, *, include_dropped: bool, dry_run: bool
     ) -> Mapping[TableId, str]:
         """Returns the tables whose data files exist; reports the others, which a drop has left.
 
@@ -327,7 +327,10 @@ class _Discovery:
         async def check(id: TableId) -> None:
             location = self.folders.location(tables[id])
             try:
-                if not include_dropped and (table := await retention.read(location, options)) is not None:
+                table = await retention.read(location, options)
+                if table is not None and include_dropped and not dry_run:
+                    await retention.forget(location, options)
+                elif table is not None and not include_dropped:
                     excluded.add(id)
                     until = table.until.isoformat(timespec="seconds")
                     self.run.finish(Row(id, DROPPED, f"as {table.id}; undrop brings it back until {until}", location))

@@ -34,6 +34,8 @@ PURGED, KEPT = "purged", "kept"
 
 _ROUND = 512  # Maximum number of folders that are looked at, and of tables that are purged, at once.
 
+_WHY_KEPT = "its drop was interrupted, is not its last one, or was of another folder; undrop it, or delete it by hand"
+
 _TIMEOUT = 3600.0  # Seconds for the deletion of one table.
 
 
@@ -151,8 +153,8 @@ async def purge(
 ) -> Report:
     """Deletes the data of dropped tables whose retention has ended, unless a table of the catalog is registered there.
 
-    A purge that was interrupted is finished by the next one. Tables of other catalogs at the same location are not
-    known here.
+    A purge that was interrupted is finished by the next one. Registrations that are not visible to this client, and
+    those of other catalogs, are not known here.
 
     Args:
         namespace: The catalog.
@@ -180,12 +182,18 @@ async def purge(
         async for tables in _walk(folders, options, run):
             due = [it for it in tables if it.is_purged or (it.until <= now and it.dropped <= now - age)]
             if due:
-                await _purge(session, due, options, run, dry_run=dry_run)
+                await _purge(session, due, now, options, run, dry_run=dry_run)
         return run.report(dry_run=dry_run, shown_outcomes=frozenset({PURGED, KEPT}))
 
 
 async def _purge(
-    session: Session, due: Sequence[DroppedTable], options: Mapping[str, str] | None, run: Run, *, dry_run: bool
+    session: Session,
+    due: Sequence[DroppedTable],
+    now: datetime,
+    options: Mapping[str, str] | None,
+    run: Run,
+    *,
+    dry_run: bool,
 ) -> None:
     """Purges up to some hundred tables, of which those that are registered are left out first."""
     due = await (await _Registered.read(session)).unclaimed(due)
@@ -197,13 +205,17 @@ async def _purge(
 
     async def begin(table: DroppedTable) -> None:
         sizes[table.location], _ = await _size(table, options)
-        if dry_run:
-            run.add(purged_row(table))
-            return
         try:
-            seen[table.location] = await retention.begin_purge(table, options)
+            marked = await retention.begin_purge(table, now, options, dry_run=dry_run)
         except err.LanceNamespaceError as e:
             run.add(failure_row(table.id, e, table.location))
+            return
+        if marked is None:
+            run.add(Row(table.id, KEPT, _WHY_KEPT, table.location))
+        elif dry_run:
+            run.add(purged_row(table))
+        else:
+            seen[table.location] = marked
 
     await each(begin, due, max_in_flight=THREADS)
     marked = [table for table in due if table.location in seen]

@@ -1,13 +1,15 @@
 """Drops that can be taken back: the data stays until a time, and a file in the table's folder says what it was.
 
 A drop writes the file before it removes the registration, so that a killed drop leaves a table, or a dropped table.
-Beside a registered table, the file means nothing: that drop did not happen, or was taken back.
+Beside a registered table, the file means nothing: that drop did not happen, or was taken back. Afterwards it writes a
+mark that the drop is done. Without one, the table can be brought back, but is not purged: if the drop was killed before
+the removal, another client may have deregistered the table later, to keep its data.
 
 Each drop has a file of its own, in `.lance-ns-dropped`. Beside it are marks of the other two operations, which both
 look again after they have acted, so that one of two at the same time sees the other:
 
-- A purge marks the files that it has seen, and then deletes the data, unless a table is registered there, or another
-  drop has written a file since.
+- A purge marks the files that it has seen, whose retention must have ended, and then deletes the data, unless a table
+  is registered there, or another drop has written a file since.
 - An undrop marks the id that it restores, registers it, and takes this back if a file is marked by a purge, if a purge
   has deleted the mark, or if the table is registered under the id of another mark. Then it deletes the files of drops;
   its mark stays until the data is deleted.
@@ -41,8 +43,10 @@ from lance_ns_async.storage.threads import in_thread
 
 _FORMAT = 1  # The version of the files' format.
 
-_RECORD, _PURGE, _UNDROP = ".json", ".purge", ".undrop"
-"""The ends of the names of files: of a drop, of the purge of the same name, and of an undrop."""
+_RECORD, _DONE, _PURGE, _UNDROP = ".json", ".done", ".purge", ".undrop"
+"""The ends of the names of files: of a drop, its end, the purge of the same name, and of an undrop."""
+
+_LONGEST_DROP = timedelta(days=1)  # A drop that was begun before that is not in progress any more.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ class DroppedTable:
     """The columns in the catalog; None if it stores none."""
     namespaces: Mapping[NamespaceId, Mapping[str, str]] = field(default_factory=dict)
     """The properties of the namespaces above it, in which a directory notes the values of partitions."""
+    noted_location: str = ""
+    """The location at the time of the drop; the folder may have been copied since."""
+    is_done: bool = False
+    """Whether the drop is known to have removed the registration."""
     is_purged: bool = False
     """Whether a purge deletes the data, so that the table cannot be brought back any more."""
 
@@ -88,11 +96,18 @@ async def drop(backend: Backend, table: Table, catalog: str, keep: float) -> Non
         with suppress(err.NamespaceNotFoundError):
             namespaces = {parent: await backend.describe_namespace(parent) for parent in parents}
     record = DroppedTable(table.id, table.location, catalog, now, until, table.properties, table.schema, namespaces)
+    name = uuid4().hex
     try:
-        await in_thread(table, partial(_write, table, f"{uuid4().hex}{_RECORD}", _content(record)), changes=True)
+        await in_thread(table, partial(_write, table, f"{name}{_RECORD}", _content(record)), changes=True)
     except err.LanceNamespaceError as e:
         raise type(e)(f"{e}; nothing was dropped, because a drop with retention is noted in the table's folder") from e
-    await backend.deregister_table(table.id, table)
+    try:
+        await backend.deregister_table(table.id, table)
+    except err.TableNotFoundError:
+        # Another client has removed it; its own file says how long its data stays.
+        await in_thread(table, partial(_delete, table, [f"{name}{_RECORD}"]), changes=True)
+        raise
+    await in_thread(table, partial(_write, table, f"{name}{_DONE}", {}), changes=True)
 
 
 async def read(location: str, options: Mapping[str, str] | None) -> DroppedTable | None:
@@ -144,8 +159,15 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
             if problem is not None:
                 raise problem
     # The mark stays, for others that look later.
-    await in_thread(place, partial(_delete, place, [*before.records, *before.purges]), changes=True)
+    await in_thread(place, partial(_delete, place, before.names_of_drops()), changes=True)
     return table or replace(place, id=id)
+
+
+async def forget(location: str, options: Mapping[str, str] | None) -> None:
+    """Removes the files of drops of a table that was registered again by other means."""
+    place = _place(location, options)
+    seen = await _look(place)
+    await in_thread(place, partial(_delete, place, seen.names_of_drops()), changes=True)
 
 
 async def _conflict(
@@ -157,18 +179,36 @@ async def _conflict(
             if same_place((await backend.describe_table(other)).location, dropped.location):
                 return error_about(err.TableAlreadyExistsError, id, f"it was brought back as {other}")
     # A purge deletes all files; an undrop that succeeded since deletes those of drops, and checks what is here.
-    is_marked = now.newest is not None and any(it.is_purged for it in now.records.values())
+    is_marked = now.newest is not None and now.newest.is_purged
     return _gone(dropped, now) if is_marked or mark not in now.undrops else None
 
 
-async def begin_purge(dropped: DroppedTable, options: Mapping[str, str] | None) -> Collection[str]:
-    """Marks a dropped table, so that it is not brought back any more; returns the files of drops that it has seen.
+async def begin_purge(
+    dropped: DroppedTable, before: datetime, options: Mapping[str, str] | None, *, dry_run: bool
+) -> Collection[str] | None:
+    """Marks a dropped table, so that it is not brought back any more, unless it is a dry run.
+
+    Args:
+        dropped: The table.
+        before: The time before which the retention of all its drops must have ended.
+        options: The storage options for its folder.
+        dry_run: Whether to mark nothing.
+
+    Returns:
+        The files of drops that it has seen; None if it must not be purged: another drop has a later end or may be in
+            progress, no drop is known to be done, or the folder is a copy.
 
     Cost: a listing, and a write of a small file for each file of a drop.
     """
     place = _place(dropped.location, options)
     seen = await _look(place)
-    for name in seen.records:
+    drops = seen.records.values()
+    if not any(it.is_done for it in drops) or not all(same_place(it.noted_location, it.location) for it in drops):
+        return None
+    for it in drops:
+        if it.until > before if it.is_done else it.dropped > before - _LONGEST_DROP:
+            return None
+    for name in () if dry_run else seen.records:
         await in_thread(place, partial(_write, place, name.replace(_RECORD, _PURGE), {}), changes=True)
     return seen.records.keys()
 
@@ -201,6 +241,10 @@ class _Seen:
     """The names of the marks of purges."""
     undrops: Mapping[str, TableId]
     """The ids as which the table was brought back, or is to be, by the names of the marks."""
+
+    def names_of_drops(self) -> Collection[str]:
+        """Returns the names of the files of drops and of their marks, those of drops first."""
+        return [*self.records, *self.purges, *(name.replace(_RECORD, _DONE) for name in self.records)]
 
     @property
     def newest(self) -> DroppedTable | None:
@@ -248,8 +292,8 @@ def _read(place: Table) -> _Seen:
             if name.endswith(_UNDROP):
                 undrops[name] = TableId(content["id"])
             else:
-                is_purged = name.replace(_RECORD, _PURGE) in names
-                records[name] = _record(content, place.location, is_purged=is_purged)
+                marks = {it: name.replace(_RECORD, it) in names for it in (_DONE, _PURGE)}
+                records[name] = _record(content, place.location, is_done=marks[_DONE], is_purged=marks[_PURGE])
         except (ValueError, KeyError, TypeError, err.InvalidInputError) as e:
             raise _damaged(place, name, e) from e
     return _Seen(records, [name for name in names if name.endswith(_PURGE)], undrops)
@@ -287,6 +331,7 @@ def _content(record: DroppedTable) -> Mapping[str, Any]:
     return {
         "format": _FORMAT,
         "id": list(record.id),
+        "location": record.location,
         "catalog": record.catalog,
         "dropped": record.dropped.isoformat(),
         "until": record.until.isoformat(),
@@ -296,7 +341,7 @@ def _content(record: DroppedTable) -> Mapping[str, Any]:
     }
 
 
-def _record(content: Mapping[str, Any], location: str, *, is_purged: bool) -> DroppedTable:
+def _record(content: Mapping[str, Any], location: str, *, is_done: bool, is_purged: bool) -> DroppedTable:
     if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}")
     schema = content["schema"]
@@ -309,5 +354,7 @@ def _record(content: Mapping[str, Any], location: str, *, is_purged: bool) -> Dr
         content["properties"],
         None if schema is None else pa.ipc.read_schema(pa.py_buffer(b64decode(schema))),
         {NamespaceId(names): properties for names, properties in content["namespaces"]},
+        str(content["location"]),
+        is_done,
         is_purged,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
 
-from lance_ns_async import DirNamespace, Namespace
+from lance_ns_async import DirNamespace, Namespace, TableId
 from lance_ns_async.fleet import sync
 from tests.support.gateway import served
 
@@ -75,7 +76,7 @@ def test_a_table_at_the_root_keeps_its_name_until_it_is_purged(ns: DirNamespace)
 def test_a_damaged_record_is_never_purged(ns: DirNamespace, content: str) -> None:
     place = folder(ns, "s.t")
     ns.drop_table("s.t", keep=0.001)
-    (record,) = (place / ".lance-ns-dropped").iterdir()
+    (record,) = (place / ".lance-ns-dropped").glob("*.json")
     record.write_text(content)
     for report in (sync.purge(ns), sync.dropped(ns)):
         (row,) = report.problems
@@ -95,8 +96,8 @@ def test_a_drop_without_the_right_to_write_is_refused(ns: DirNamespace) -> None:
 
 def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> None:
     place = folder(ns, "s.t")
-    ns.drop_table("s.t", keep="7d")
-    (record,) = (place / ".lance-ns-dropped").iterdir()
+    ns.drop_table("s.t", keep=0.001)
+    (record,) = (place / ".lance-ns-dropped").glob("*.json")
     assert json.loads(record.read_text())["id"] == ["s", "t"]
     record.with_suffix(".purge").write_text("{}")
     assert [row.outcome for row in sync.dropped(ns).rows] == ["purging"]
@@ -135,3 +136,35 @@ def test_drops_through_a_gateway_can_be_taken_back(ns: DirNamespace, tmp_path: P
         (row,) = sync.dropped(remote, under=properties["root"]).rows
         sync.undrop(remote, str(row.location))
         assert remote.count_table_rows("s.t").count == 2
+
+
+def test_what_may_be_wanted_is_not_purged(ns: DirNamespace, tmp_path: Path) -> None:
+    place = folder(ns, "s.t")
+    ns.drop_table("s.t", keep=0.001)
+    notes = place / ".lance-ns-dropped"
+    (record,), (done,) = notes.glob("*.json"), notes.glob("*.done")
+    copied = tmp_path / "lake" / "copied"
+    shutil.copytree(place, copied)
+    later = json.loads(record.read_text()) | {"until": "9999-01-01T00:00:00+00:00"}
+
+    def outcomes() -> dict[str, str]:
+        rows = [*sync.purge(ns, dry_run=True).rows, *sync.purge(ns).rows]
+        assert {row.location: row.outcome for row in rows[:2]} == {row.location: row.outcome for row in rows[2:]}
+        return {Path(str(row.location)).name: row.outcome for row in rows}
+
+    done.unlink()  # Its drop was killed, perhaps before the table was deregistered by somebody else.
+    assert outcomes() == {place.name: "kept", "copied": "kept"}
+    done.touch()
+    (notes / "0.json").write_text(json.dumps(later | {"dropped": "2000-01-01T00:00:00+00:00"}))
+    (notes / "0.done").touch()  # Another drop has a later end, by a clock that is late.
+    assert outcomes() == {place.name: "kept", "copied": "kept"}
+    assert sync.undrop(ns, str(place)).id == TableId(["s", "t"]) and not list(notes.glob("*.json"))
+
+
+def test_a_table_that_discover_registers_is_not_dropped_any_more(ns: DirNamespace, tmp_path: Path) -> None:
+    place = folder(ns, "s.t")
+    ns.drop_table("s.t", keep=0.001)
+    sync.discover(ns, str(tmp_path / "lake"), include_dropped=True)
+    (id,) = ns.list_all_tables().tables
+    ns.deregister_table(id)
+    assert not sync.purge(ns).rows and (place / "data").is_dir()
