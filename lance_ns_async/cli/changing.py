@@ -34,7 +34,6 @@ from lance_ns_async.cli.parsing import parse_pair, parse_pairs
 from lance_ns_async.cli.selecting import name_some, open_table, open_tables
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.rendering import counted, printable
-from lance_ns_async.settings import seconds as parse_seconds
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
@@ -121,6 +120,8 @@ def drop(
     format: ChangeFormat = None,
 ) -> None:
     """Remove tables from the catalog, and delete their data, at once or after a time."""
+    from lance_ns_async.settings import seconds as parse_seconds
+
     with open_tables(on.require(), tables) as (catalog, ids):
         seconds = catalog.run(_retention) if keep is None else parse_seconds("--keep", keep)
         if not dry_run:
