@@ -246,10 +246,10 @@ class AsyncNamespace:
         """Drops an empty namespace. Never deletes data of tables.
 
         Args:
-            keep: With behavior `cascade`, how long the tables in it can be brought back, as in `drop_table`. With 0,
-                their registrations are removed without a note.
             request: With mode `skip`, a missing namespace is not an error. With behavior `cascade`, the registrations
                 in the namespace are removed, too, if the catalog can do that. The defaults are `fail` and `restrict`.
+            keep: With behavior `cascade`, how long the tables in it can be brought back, as in `drop_table`. With 0,
+                their registrations are removed without a note.
 
         Raises:
             NamespaceNotFoundError: The namespace does not exist, and the mode is `fail`.

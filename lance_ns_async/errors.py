@@ -382,7 +382,10 @@ def suggest(
     return f"did you mean {near!r}?" if quoted else f"did you mean {near}?"
 
 
-_FLEET = {"copy_to": "copy", **{name: name for name in ("audit", "copy", "discover", "find", "maintain")}}
+_FLEET = {
+    "copy_to": "copy",
+    **{it: it for it in ("audit", "copy", "discover", "dropped", "find", "maintain", "purge", "undrop")},
+}
 
 
 def no_attribute(owner: object, name: str, package: str) -> AttributeError:

@@ -24,8 +24,7 @@ from lance_ns_async.session import Session
 from lance_ns_async.settings import seconds
 from lance_ns_async.storage.datasets import open_snapshot
 from lance_ns_async.storage.folders import LISTINGS, Folders, place_keys
-from lance_ns_async.storage.lance_layout import DROPPED as DROPPED_FOLDER
-from lance_ns_async.storage.lance_layout import PARTS
+from lance_ns_async.storage.lance_layout import DROP_NOTES, PARTS
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tabular import Row
 
@@ -72,18 +71,18 @@ async def dropped(
     session, options = namespace.session, _options(namespace, storage_options)
     folders = Folders(_under(session, under), options)
     with start("dropped", namespace, progress=progress) as run, session.within(None):
-        found: list[DroppedTable] = []
-        async for tables in _walk(folders, options, run):
-            found += tables
+        tables: list[DroppedTable] = []
+        async for some in _walk(folders, options, run):
+            tables += some
         catalog = await _Registered.read(session)
-        found = await catalog.unclaimed(found)
+        tables = await catalog.unclaimed(tables)
         rows: dict[str, Row] = {}
 
         async def add(table: DroppedTable) -> None:
             rows[table.location] = await _row(table, options, is_free=catalog.is_free(table.id))
 
-        await each(add, found, max_in_flight=THREADS)
-        for table in sorted(found, key=lambda it: it.dropped, reverse=True):
+        await each(add, tables, max_in_flight=THREADS)
+        for table in sorted(tables, key=lambda it: it.dropped, reverse=True):
             run.add(rows[table.location])
         run.counters["folders"] = folders.listings
         return run.report(shown_outcomes=frozenset({DROPPED, EXPIRED, PURGING}))
@@ -126,16 +125,16 @@ async def undrop(
     with session.within(None):
         if location is not None:
             place = Folders(location, options).root
-            if (found := await retention.read(place, options)) is None:
+            if (record := await retention.read(place, options)) is None:
                 raise err.TableNotFoundError(f"Table not found: undrop: no dropped table is at {place}")
         else:
             folders = Folders(_under(session, under), options)
-            found = await _find(session, session.table(TableId(table)), folders, options)
-    id = session.table(found.id if as_ is None else TableId(as_))
-    await _create_namespaces(session, id, found)
+            record = await _find(session, session.table(TableId(table)), folders, options)
+    id = session.table(record.id if as_ is None else TableId(as_))
+    await _create_namespaces(session, id, record)
     with session.changing(id):
         try:
-            return await retention.undrop(session.backend, found, id, options)
+            return await retention.undrop(session.backend, record, id, options)
         except err.TableAlreadyExistsError as e:
             raise err.TableAlreadyExistsError(f"{e}; to bring it back under another id, pass as_") from e
 
@@ -250,17 +249,17 @@ async def _walk(
     stack = [""]
     while stack:
         batch, stack[-_ROUND:] = stack[-_ROUND:], []
-        found: list[DroppedTable] = []
+        tables: list[DroppedTable] = []
 
-        async def look(path: str, found: list[DroppedTable] = found) -> None:
+        async def look(path: str, tables: list[DroppedTable] = tables) -> None:
             location = folders.location(path)
             try:
                 if (folder := await folders.list(path)) is None:
                     if not path:
                         raise err.InvalidInputError(f"under {folders.root!r}: there is no such folder, or it is empty")
                     return
-                if DROPPED_FOLDER in folder.folders and (table := await retention.read(location, options)) is not None:
-                    found.append(table)
+                if DROP_NOTES in folder.folders and (table := await retention.read(location, options)) is not None:
+                    tables.append(table)
             except err.LanceNamespaceError as e:
                 if not path:
                     raise
@@ -274,8 +273,8 @@ async def _walk(
 
         run.expect(len(batch))
         await each(look, batch, max_in_flight=LISTINGS)
-        if found:
-            yield found
+        if tables:
+            yield tables
 
 
 async def _create_namespaces(session: Session, id: TableId, dropped: DroppedTable) -> None:

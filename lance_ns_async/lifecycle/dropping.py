@@ -33,7 +33,7 @@ from lance_ns_async.lifecycle.manifests import number_of
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_files
-from lance_ns_async.storage.lance_layout import DATA, DROPPED, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
+from lance_ns_async.storage.lance_layout import DATA, DROP_NOTES, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 from lance_ns_async.storage.locations import SCHEMES, without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
@@ -112,7 +112,7 @@ async def delete_data(table: Table) -> None:
         _delete(table, [path for path in _select(table, paths) if not dir_markers.is_marker(path)])
         session = open_files(table.location, table.storage_options)
         # The files of drops are first: until all data is deleted, another purge finishes this one.
-        for mark in sorted(filter(dir_markers.is_marker, paths), key=lambda it: not it.startswith(DROPPED)):
+        for mark in sorted(filter(dir_markers.is_marker, paths), key=lambda it: not it.startswith(DROP_NOTES)):
             delete(session, mark)
         if (place := local_path(table.location)) is not None:
             _remove_empty(place)

@@ -38,7 +38,7 @@ from lance_ns_async.errors import error_about
 from lance_ns_async.lifecycle.dropping import delete_data
 from lance_ns_async.model import NamespaceId, Table, TableId, local_path, same_place
 from lance_ns_async.storage import files
-from lance_ns_async.storage.lance_layout import DROPPED
+from lance_ns_async.storage.lance_layout import DROP_NOTES
 from lance_ns_async.storage.threads import in_thread
 
 _FORMAT = 1  # The version of the files' format.
@@ -131,8 +131,8 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
         TableNotFoundError: It was brought back meanwhile, or a purge deletes its data.
         TableAlreadyExistsError: Another table has the id.
 
-    Cost: one call, two listings, and reads, writes and deletions of small files; a describe for each other undrop of
-    the table that was killed.
+    Cost: one call, two listings, and reads, writes and deletions of small files; a describe for each
+    other id as which the table was brought back before.
     """
     place = _place(dropped.location, options)
     before = await _look(place)
@@ -273,14 +273,14 @@ def _write(place: Table, name: str, content: Mapping[str, Any]) -> None:
         path = os.path.join(folder, "file")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(content, file)
-        files.open_files(place.location, place.storage_options).upload_file(path, f"{DROPPED}/{name}")
+        files.open_files(place.location, place.storage_options).upload_file(path, f"{DROP_NOTES}/{name}")
 
 
 def _read(place: Table) -> _Seen:
     if (folder := local_path(place.location)) is not None and not os.path.isdir(folder):
         return _Seen({}, (), {})  # Otherwise, pylance would create it.
     session = files.open_files(place.location, place.storage_options)
-    names = {path.rpartition("/")[2] for path in session.list(DROPPED)}
+    names = {path.rpartition("/")[2] for path in session.list(DROP_NOTES)}
     records, undrops = {}, {}
     for name in sorted(names):
         if not name.endswith((_RECORD, _UNDROP)):
@@ -302,7 +302,7 @@ def _read(place: Table) -> _Seen:
 def _load(place: Table, session: Any, name: str) -> Any:
     with tempfile.TemporaryDirectory(prefix="lance-ns-dropped-") as folder:
         path = os.path.join(folder, "file")
-        if not files.download(session, f"{DROPPED}/{name}", path):
+        if not files.download(session, f"{DROP_NOTES}/{name}", path):
             return None
         with open(path, "rb") as file:
             content = file.read()
@@ -313,18 +313,18 @@ def _load(place: Table, session: Any, name: str) -> Any:
 
 
 def _damaged(place: Table, name: str, error: Exception) -> err.InvalidTableStateError:
-    reason = f"{DROPPED}/{name} cannot be read ({type(error).__name__}); delete it, or register the table by hand"
+    reason = f"{DROP_NOTES}/{name} cannot be read ({type(error).__name__}); delete it, or register the table by hand"
     return error_about(err.InvalidTableStateError, place.id, reason)
 
 
 def _delete(place: Table, names: Iterable[str]) -> None:
     session = files.open_files(place.location, place.storage_options)
     for name in names:
-        files.delete(session, f"{DROPPED}/{name}")
+        files.delete(session, f"{DROP_NOTES}/{name}")
     if (folder := local_path(place.location)) is not None:
         # Another drop may have written there.
         with suppress(OSError):
-            os.rmdir(os.path.join(folder, DROPPED))
+            os.rmdir(os.path.join(folder, DROP_NOTES))
 
 
 def _content(record: DroppedTable) -> Mapping[str, Any]:

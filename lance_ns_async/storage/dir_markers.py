@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from lance_ns_async.model import local_path
 from lance_ns_async.storage import files
-from lance_ns_async.storage.lance_layout import DROPPED as DROPPED_TABLE
+from lance_ns_async.storage.lance_layout import DROP_NOTES
 
 RESERVED_MARK, HIDDEN_MARK = ".lance-reserved", ".lance-deregistered"
 """The markers of a reserved name and of a hidden table."""
@@ -22,7 +22,7 @@ _DRAFT = "lance-marker.staging."  # Prefix of a marker that pylance is writing; 
 
 def is_marker(name: str) -> bool:
     """Returns whether a file in a table's folder is a marker, complete or not."""
-    return name in (RESERVED_MARK, HIDDEN_MARK) or name.startswith((_DRAFT, f"{DROPPED_TABLE}/"))
+    return name in (RESERVED_MARK, HIDDEN_MARK) or name.startswith((_DRAFT, f"{DROP_NOTES}/"))
 
 
 def reserve(location: str, options: Mapping[str, str] | None) -> None:

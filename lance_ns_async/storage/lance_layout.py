@@ -9,7 +9,7 @@ VERSIONS = "_versions"  # The manifests of the versions.
 DATA = "data"
 BRANCHES = "tree"  # The branches, each with folders of its own.
 
-DROPPED = ".lance-ns-dropped"
+DROP_NOTES = ".lance-ns-dropped"
 """The folder, in that of a table, with the files of drops that can be taken back; this package's own."""
 
 PARTS = frozenset({VERSIONS, "_transactions", "_deletions", "_indices", "_refs"})

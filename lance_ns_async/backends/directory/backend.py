@@ -43,7 +43,7 @@ from lance_ns_async.model import DELIMITER, Id, NamespaceId, Page, Partition, Ta
 from lance_ns_async.settings import Settings
 from lance_ns_async.spec.partitions import Partitioning, PartitionSpec
 from lance_ns_async.storage import dir_markers
-from lance_ns_async.storage.lance_layout import DROPPED
+from lance_ns_async.storage.lance_layout import DROP_NOTES
 from lance_ns_async.storage.locations import Root
 from lance_ns_async.storage.process_end import check_given_up
 
@@ -656,7 +656,7 @@ class DirectoryBackend(Backend):
                 there = self._directory.files(self._places.uri(place))
                 if not there.contains(dir_markers.HIDDEN_MARK):
                     raise
-                if there.list(DROPPED):
+                if there.list(DROP_NOTES):
                     raise err.TableAlreadyExistsError(
                         "a table of this name was dropped with a retention, and its data is at its location; bring it "
                         "back with fleet.undrop, or choose another name until its data is purged"

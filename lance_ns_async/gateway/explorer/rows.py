@@ -161,11 +161,11 @@ async def read_rows(reader: CatalogReader, view: View) -> Rows:
         searching.check(query)
         rows = searching.find_rows(dataset, query, None if view.is_search else _order(view))
         ids = rows["_rowid"].to_pylist()[:PAGE_ROWS]
-        shown = rows.drop_columns("_rowid").slice(0, PAGE_ROWS)
+        page = rows.drop_columns("_rowid").slice(0, PAGE_ROWS)
         return Rows(
-            cells(shown),
+            cells(page),
             ids,
-            shown.column_names,
+            page.column_names,
             schema.names,
             frozenset() if view.is_search else frozenset(it.name for it in schema if _has_order(it.type)),
             dataset.count_rows(),

@@ -110,6 +110,8 @@ def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> N
 def test_the_folder_must_be_known(ns: DirNamespace, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="there is no such folder"):
         sync.dropped(ns, under=str(tmp_path / "none"))
+    with pytest.raises(TableNotFoundError, match=r"^Table not found: undrop: no dropped table is at "):
+        sync.undrop(ns, str(tmp_path))
 
 
 def test_partitions_come_back_with_their_values(tmp_path: Path) -> None:
