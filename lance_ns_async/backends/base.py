@@ -315,7 +315,7 @@ class Backend(ABC):
     async def restore_table(
         self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        """Registers a table that was deregistered to be brought back, with its data at `location`.
+        """Registers a table that was removed by `set_aside_table`, with its data at `location`.
 
         Args:
             schema: The columns; ignored by catalogs that store no columns.
@@ -366,6 +366,14 @@ class Backend(ABC):
         self.check_expected(table, expected)
         await self.remove_registration(id)
         return table
+
+    async def set_aside_table(self, table: Table) -> None:
+        """Deregisters a table, so that `restore_table` can bring it back; its data stays.
+
+        Args:
+            table: The registration as it was described; see `deregister_table`.
+        """
+        await self.deregister_table(table.id, table)
 
     @staticmethod
     def check_expected(table: Table, expected: Table | None) -> None:

@@ -238,7 +238,7 @@ VARIANTS: Mapping[str, Set[str]] = {
     "hive-2.3.9": {"test_listing", "test_namespaces", "test_tables"},
     "hive-4.0.1": {"test_listing", "test_namespaces", "test_tables"},
     "polaris-fake-filtered": {"test_bulk", "test_finding", "test_listing"},
-    "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables"},
+    "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables", "test_undrop"},
     "lakekeeper-fake-with-a-root": {"test_default_locations", "test_tables"},
     "glue-stock-moto": {"test_tables"},
     "glue-in-a-catalog": {"test_namespaces", "test_tables"},

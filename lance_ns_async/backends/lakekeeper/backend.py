@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from lance_namespace.errors import InvalidInputError, TableAlreadyExistsError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from pydantic import Field, field_validator, model_validator
 
 from lance_ns_async.backends.base import Capabilities
@@ -21,10 +28,11 @@ from lance_ns_async.backends.lakekeeper.wire import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import PAGE_SIZE, Routes, identifier, namespace_names
-from lance_ns_async.backends.shared.response_checks import ignore
+from lance_ns_async.backends.shared.response_checks import check_empty, ignore
 from lance_ns_async.calls.caller import Caller
+from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
-from lance_ns_async.model import NamespaceId, Page, Table, TableId, is_same
+from lance_ns_async.model import NamespaceId, Page, Table, TableId, is_same, same_place
 from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root, default_location
 from lance_ns_async.transports.http.oauth2 import OAuth2Settings, open_tokens
@@ -69,13 +77,15 @@ _VENDED = {"x-iceberg-access-delegation": "vended-credentials"}
 _NOT_VENDED = {"x-iceberg-access-delegation": "client-managed"}
 """Without the header, the server asks STS for credentials with each describe."""
 
-_DECLARATIONS = 3  # Number of declarations at a location that is taken although no table has the name.
-
 _SERVER_MADE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
 """The end of a location that the server chose: the id of the table, which no other client knows before."""
 
 _PAGE = f"pageSize={PAGE_SIZE}"
 """The largest page that a server returns by default; it returns 100 names if none is requested."""
+
+
+class LocationTakenError(InvalidInputError):
+    """Another table has the location, or the server keeps it for a deleted table."""
 
 
 class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
@@ -224,6 +234,12 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
+        return await self._declare(id, location, properties)
+
+    async def _declare(
+        self, id: TableId, location: str | None, properties: Mapping[str, str], *, attempts: int = 3
+    ) -> Table:
+        """Declares a table; `attempts` are those at a location that is taken although no table has the name."""
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
         place = location
@@ -231,7 +247,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             place = await self._choose_location(id)
         if place is not None:
             place = place.rstrip("/")
-        for _ in range(_DECLARATIONS):
+        for _ in range(attempts):
             try:
                 return await self._create_table(
                     id,
@@ -256,7 +272,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 # This very registration may have had the location, and may just have been removed by another client.
                 continue
             raise error_about(TableAlreadyExistsError, id, "declare_table") from error
-        raise InvalidInputError(
+        raise LocationTakenError(
             f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
             "the warehouse, nor that of a deleted table that can still be restored"
         ) from error
@@ -265,6 +281,97 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         routes = self._routes or await self._config()
         # The server's default is to delete the files.
         await self._delete_table(id, wire.table(routes, id), "purgeRequested=false", key=self._key(routes))
+
+    async def set_aside_table(self, table: Table) -> None:
+        """Deregisters a table; if the server keeps deleted tables, under a name of its own. See the base class.
+
+        The server restores a table under the name that it had, which another table may have by then. Of several
+        deletions or restorations at the same time all succeed, but of several renames of one name only one.
+
+        Cost: three calls; five if the server keeps deleted tables.
+        """
+        routes = self._routes or await self._config()
+        path = f"{wire.MANAGEMENT_API}{routes.prefix}"
+        try:
+            is_soft = await self._http.request(
+                "GET", path, subject=table.id, operation="deregister_table", decode=wire.deletes_softly
+            )
+        except PermissionDeniedError:
+            is_soft = True  # The other name does no harm.
+        if not is_soft:
+            await super().set_aside_table(table)
+            return
+        self.check_expected(await self.describe_table(table.id), table)
+        aside = table.id.parent.table(f"{table.id.name}{wire.name_end(table.location)}")
+        if (error := await self._try_to_rename(routes, table.id, aside)) is not None:
+            raise error_about(TableNotFoundError, table.id, "another client has removed it") from error
+
+        async def undo(_: BaseException) -> None:
+            await self._try_to_rename(routes, aside, table.id)
+
+        async with rollback(undo):
+            await self.remove_registration(aside)
+
+    async def restore_table(
+        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+    ) -> Table:
+        """Registers a table again; if the server keeps it, restores it in the server. See the base class.
+
+        Cost: one call; seven if the server keeps the table.
+        """
+        try:
+            return await self._declare(id, location, properties, attempts=1)
+        except LocationTakenError:
+            if (source := await self._undrop(id, location)) is None:
+                raise
+        return await self._finish_undrop(source, id, location)
+
+    async def _undrop(self, id: TableId, location: str) -> TableId | None:
+        """Returns the id under which the table that was set aside at a location is registered now, if there is one."""
+        routes, end = self._routes or await self._config(), wire.name_end(location)
+        path = f"{wire.MANAGEMENT_API}{routes.prefix}/deleted-tabulars"
+        try:
+            decode = partial(wire.deleted_tables, end)
+            deleted = await self._list_all(path, _PAGE, id.parent, "register_table", decode)
+            if deleted.items:
+                uuid, source = deleted.items[0]
+                body = {"targets": [{"id": uuid, "type": "generic-table"}]}
+                await self._http.request(
+                    "POST",
+                    f"{path}/undrop",
+                    body=body,
+                    subject=id,
+                    operation="register_table",
+                    safe=True,
+                    decode=check_empty,
+                )
+                return source
+        except PermissionDeniedError as e:
+            raise PermissionDeniedError(
+                f"{e}; Lakekeeper keeps the deleted table: to restore it, the client needs the rights to list the "
+                "deleted tables of the warehouse, and to modify the table"
+            ) from e
+        # A drop or an undrop that was interrupted has left it registered.
+        names = (await self.list_tables(id.parent, None, None)).items
+        return next((id.parent.table(name) for name in names if name.endswith(end)), None)
+
+    async def _finish_undrop(self, source: TableId, id: TableId, location: str) -> Table:
+        """Gives a table that was undropped its new id; if that fails, deletes it again."""
+
+        async def undo(_: BaseException) -> None:
+            with suppress(TableNotFoundError):
+                await self.remove_registration(source)
+
+        try:
+            table = await self.describe_table(source)
+            if not same_place(table.location, location):
+                reason = f"it is at {table.location}, but has the name of the dropped table at {location}; rename it"
+                raise error_about(InvalidTableStateError, source, reason)
+            async with rollback(undo):
+                await self.rename_table(source, id)
+            return await self.describe_table(id)
+        except TableNotFoundError as e:
+            raise error_about(TableNotFoundError, id, "another client brings it back") from e
 
     def _decode_config(self, body: Any) -> Routes:
         return wire.decode_config(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -15,13 +16,16 @@ from lance_ns_async.backends.shared.generic_tables import lance_table
 from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS, Routes, table_names
 from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId, place_of
 
 API = "/lakekeeper/v1"
 """The path of the generic-table API."""
 
 ICEBERG_API = "/catalog/v1"
 """The path of the Iceberg REST API, which has the namespaces."""
+
+MANAGEMENT_API = "/management/v1/warehouse"
+"""The path of the management API, which restores deleted tables; what follows is the prefix, the warehouse's id."""
 
 
 _DELETED = re.compile(r"([1-9]\d*) soft-deleted")
@@ -97,6 +101,23 @@ def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
     formats = [identifier.get("format") for identifier in body["identifiers"]]
     names = [name for name, format in zip(page.items, formats, strict=True) if (format or "lance").lower() == "lance"]
     return Page(names, page.token)
+
+
+def name_end(location: str) -> str:
+    """Returns the end of the name of a table that is set aside, by which it is found again."""
+    return f".dropped-{sha256(place_of(location).encode()).hexdigest()[:16]}"
+
+
+def deletes_softly(body: Any) -> bool:
+    """Returns whether deleted tables of a warehouse can be restored."""
+    return bool(body["delete-profile"]["type"] == "soft")
+
+
+def deleted_tables(end: str, body: Any) -> Page[tuple[str, TableId]]:
+    """Returns a page of the generic tables that can be restored, and whose names have an end: their UUIDs and ids."""
+    tables = [it for it in body["tabulars"] if it["typ"] == "generic-table" and it["name"].endswith(end)]
+    items = [(text(it["id"]), TableId([*it["namespace"], it["name"]])) for it in tables]
+    return Page(items, iceberg_wire.page_token(body))
 
 
 def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
