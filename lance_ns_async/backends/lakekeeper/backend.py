@@ -310,14 +310,16 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             await self._try_to_rename(routes, aside, table.id)
 
         async with rollback(undo):
-            await self.remove_registration(aside)
+            # It was dropped by the rename; another client may have brought it back since.
+            with suppress(TableNotFoundError):
+                await self.remove_registration(aside)
 
     async def restore_table(
         self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
         """Registers a table again; if the server keeps it, restores it in the server. See the base class.
 
-        Cost: one call; seven if the server keeps the table.
+        Cost: one call; six if the server keeps the table.
         """
         try:
             return await self._declare(id, location, properties, attempts=1)
@@ -369,7 +371,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 raise error_about(InvalidTableStateError, source, reason)
             async with rollback(undo):
                 await self.rename_table(source, id)
-            return await self.describe_table(id)
+            return replace(table, id=id)
         except TableNotFoundError as e:
             raise error_about(TableNotFoundError, id, "another client brings it back") from e
 

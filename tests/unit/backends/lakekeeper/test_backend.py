@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet import undrop
 from lance_ns_async.fleet.copies import copy
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.support.errors import catch
@@ -146,6 +148,95 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
         with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
             await ns.register_table(["n", "t"], location=location)
         assert (await ns.declare_table(["n", "t"])).location != location
+
+
+@asynccontextmanager
+async def soft_drop(tmp_path: Path, **properties: str) -> AsyncIterator[tuple[FakeLakekeeper, AsyncNamespace, str]]:
+    """Provides a warehouse with soft deletion and a table that was dropped with a retention, with its location."""
+    async with running(partial(connect, **properties), FakeLakekeeper(base=tmp_path.as_uri(), soft=True)) as (
+        server,
+        ns,
+    ):
+        location = server.add_table(("n",), "t", properties={"k": "v"})
+        await ns.drop_table(["n", "t"], keep="7d")
+        yield server, ns, location
+
+
+async def test_a_dropped_table_is_restored_by_the_server(tmp_path: Path) -> None:
+    """The server keeps it under a name of its own, so that others may have its name, and be dropped, too."""
+    async with soft_drop(tmp_path) as (server, ns, location):
+        for _ in range(2):
+            server.add_table(("n",), "t")
+            await ns.drop_table(["n", "t"], keep="7d")
+        server.add_table(("n",), "t")
+        names = [table["name"] for table in server.warehouse.deleted]
+        assert len({*names}) == 3 and all(name.startswith("t.dropped-") for name in names)
+        with pytest.raises(err.TableAlreadyExistsError, match="pass as_"):
+            await undrop(ns, location)
+        await undrop(ns, location, as_="m.u")
+        restored = await describe(ns, "m", "u")
+        assert (restored.location, restored.properties) == (location, {"k": "v"})
+        assert (await ns.list_tables(["n"])).tables == ["t"] and len(server.warehouse.deleted) == 2
+
+
+async def test_an_undrop_that_failed_can_be_repeated(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path, max_retries="0") as (server, ns, location):
+        for fault in (r"GET .*/management", r"POST .*/undrop", r"GET .*dropped-", r"POST .*/rename"):
+            server.fail(503, match=fault)
+            await catch(err.ServiceUnavailableError, undrop(ns, location))
+            server.heal()
+        async with connect(server) as repeating:
+            for call in ("undrop", "rename"):
+                server.cut(match=f"POST .*/{call}", when="after")
+            await undrop(repeating, location)
+        assert (await ns.list_tables(["n"])).tables == ["t"]
+
+
+@pytest.mark.parametrize("fault", [r"GET .*deleted-tabulars", r"POST .*/undrop"])
+async def test_undrops_need_rights(tmp_path: Path, fault: str) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        server.fail(403, match=fault)
+        with pytest.raises(err.PermissionDeniedError, match="the rights to list the deleted tables of the warehouse"):
+            await undrop(ns, location)
+        await undrop(ns, location)
+
+
+async def test_drops_need_no_right_to_see_the_warehouse(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        await undrop(ns, location)
+        server.fail(403, match=r"GET .*/management")
+        await ns.drop_table(["n", "t"], keep="7d")
+        await undrop(ns, location)
+
+
+async def test_a_drop_that_is_refused_leaves_the_table(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, _):
+        location = server.add_table(("n",), "safe", protected=True)
+        await catch(err.PermissionDeniedError, ns.drop_table(["n", "safe"], keep="7d"), "protected")
+        assert (await describe(ns, "n", "safe")).location == location
+
+
+async def test_an_interrupted_drop_or_undrop_is_finished_by_an_undrop(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        server.warehouse.undrop([server.warehouse.deleted[0]["id"]])
+        await undrop(ns, location)
+        assert (await ns.list_tables(["n"])).tables == ["t"]
+
+
+async def test_a_table_that_the_server_does_not_keep_any_more_is_registered(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        server.warehouse.deleted.clear()
+        await undrop(ns, location)
+        assert (await describe(ns, "n", "t")).location == location
+
+
+async def test_another_table_with_such_a_name_is_not_restored(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        table = server.warehouse.deleted.pop()
+        server.add_table(("n",), "other", location=location)
+        server.add_table(("n",), table["name"])
+        with pytest.raises(err.InvalidTableStateError, match=r"but has the name of the dropped table at .*; rename it"):
+            await undrop(ns, location)
 
 
 async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
