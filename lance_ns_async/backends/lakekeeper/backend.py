@@ -288,13 +288,13 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         The server restores a table under the name that it had, which another table may have by then. Of several
         deletions or restorations at the same time all succeed, but of several renames of one name only one.
 
-        Cost: three calls; five if the server keeps deleted tables.
+        Cost: three calls; four if the server keeps deleted tables.
         """
         routes = self._routes or await self._config()
         path = f"{wire.MANAGEMENT_API}{routes.prefix}"
         try:
             is_soft = await self._http.request(
-                "GET", path, subject=table.id, operation="deregister_table", decode=wire.deletes_softly
+                "GET", path, subject=table.id, operation="manage_warehouse", decode=wire.deletes_softly
             )
         except PermissionDeniedError:
             is_soft = True  # The other name does no harm.
@@ -319,7 +319,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     ) -> Table:
         """Registers a table again; if the server keeps it, restores it in the server. See the base class.
 
-        Cost: one call; six if the server keeps the table.
+        Cost: one call; seven if the server keeps the table.
         """
         try:
             return await self._declare(id, location, properties, attempts=1)
@@ -334,7 +334,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         path = f"{wire.MANAGEMENT_API}{routes.prefix}/deleted-tabulars"
         try:
             decode = partial(wire.deleted_tables, end)
-            deleted = await self._list_all(path, _PAGE, id.parent, "register_table", decode)
+            deleted = await self._list_all(path, _PAGE, id.parent, "manage_warehouse", decode)
             if deleted.items:
                 uuid, source = deleted.items[0]
                 body = {"targets": [{"id": uuid, "type": "generic-table"}]}
@@ -343,15 +343,15 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                     f"{path}/undrop",
                     body=body,
                     subject=id,
-                    operation="register_table",
+                    operation="manage_warehouse",
                     safe=True,
                     decode=check_empty,
                 )
                 return source
         except PermissionDeniedError as e:
             raise PermissionDeniedError(
-                f"{e}; Lakekeeper keeps the deleted table: to restore it, the client needs the rights to list the "
-                "deleted tables of the warehouse, and to modify the table"
+                f"{e}; if Lakekeeper keeps the table as a deleted one, the client needs its management API, with the "
+                "rights to list the deleted tables of the warehouse, and to modify the table"
             ) from e
         # A drop or an undrop that was interrupted has left it registered.
         names = (await self.list_tables(id.parent, None, None)).items

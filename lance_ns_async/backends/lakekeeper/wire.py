@@ -149,6 +149,8 @@ ERRORS: ErrorTable = {
     ("NoSuchNamespaceException", "describe_table"): err.TableNotFoundError,
     ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
     (404, "declare_table"): err.NamespaceNotFoundError,
+    # A proxy hides the management API.
+    (404, "manage_warehouse"): err.PermissionDeniedError,
     (409, "create_namespace"): err.NamespaceAlreadyExistsError,
     (409, "declare_table"): err.TableAlreadyExistsError,
     (409, "drop_namespace"): err.NamespaceNotEmptyError,
