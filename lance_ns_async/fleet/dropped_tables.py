@@ -68,24 +68,48 @@ async def dropped(
         A listing of the storage for each folder; for each dropped table also two reads and an open. A listing and a
             bulk describe of the whole catalog.
     """
+    report, _ = await list_dropped(namespace, under, storage_options, progress=progress)
+    return report
+
+
+async def list_dropped(
+    namespace: AsyncNamespace,
+    under: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    include: Callable[[TableId], bool] = lambda _: True,
+    most: int | None = None,
+    progress: bool | ProgressCallback = False,
+) -> tuple[Report, int]:
+    """Returns the result of `dropped` for the tables that `include` selects, and their number.
+
+    Args:
+        namespace: The catalog.
+        under: As in `dropped`.
+        storage_options: As in `dropped`.
+        include: Whether a table is in the result, by its id.
+        most: Maximum number of rows, those of the last dropped tables; None means all.
+        progress: As in `dropped`.
+    """
     session, options = namespace.session, _options(namespace, storage_options)
     folders = Folders(_under(session, under), options)
     with start("dropped", namespace, progress=progress) as run, session.within(None):
         tables: list[DroppedTable] = []
         async for some in _walk(folders, options, run):
-            tables += some
+            tables += (table for table in some if include(table.id))
         catalog = await _Registered.read(session)
-        tables = await catalog.unclaimed(tables)
+        tables = sorted(await catalog.unclaimed(tables), key=lambda it: it.dropped, reverse=True)
+        shown = tables[:most]
         rows: dict[str, Row] = {}
 
         async def add(table: DroppedTable) -> None:
             rows[table.location] = await _row(table, options, is_free=catalog.is_free(table.id))
 
-        await each(add, tables, max_in_flight=THREADS)
-        for table in sorted(tables, key=lambda it: it.dropped, reverse=True):
+        await each(add, shown, max_in_flight=THREADS)
+        for table in shown:
             run.add(rows[table.location])
         run.counters["folders"] = folders.listings
-        return run.report(shown_outcomes=frozenset({DROPPED, EXPIRED, PURGING}))
+        return run.report(shown_outcomes=frozenset({DROPPED, EXPIRED, PURGING})), len(tables)
 
 
 @for_async
@@ -124,19 +148,30 @@ async def undrop(
     location = table if isinstance(table, str) and ("://" in table or table.startswith("/")) else None
     with session.within(None):
         if location is not None:
-            place = Folders(location, options).root
-            if (record := await retention.read(place, options)) is None:
-                raise err.TableNotFoundError(f"Table not found: undrop: no dropped table is at {place}")
+            record = await dropped_at(location, options)
         else:
             folders = Folders(_under(session, under), options)
             record = await _find(session, session.table(TableId(table)), folders, options)
-    id = session.table(record.id if as_ is None else TableId(as_))
+    try:
+        return await bring_back(session, record, record.id if as_ is None else TableId(as_), options)
+    except err.TableAlreadyExistsError as e:
+        raise err.TableAlreadyExistsError(f"{e}; to bring it back under another id, pass as_") from e
+
+
+async def dropped_at(location: str, options: Mapping[str, str] | None) -> DroppedTable:
+    """Returns the dropped table at a location; raises TableNotFoundError if there is none."""
+    place = Folders(location, options).root
+    if (record := await retention.read(place, options)) is None:
+        raise err.TableNotFoundError(f"Table not found: undrop: no dropped table is at {place}")
+    return record
+
+
+async def bring_back(session: Session, record: DroppedTable, id: TableId, options: Mapping[str, str] | None) -> Table:
+    """Registers a dropped table again, and creates the namespaces of its id that do not exist; see `undrop`."""
+    id = session.table(id)
     await _create_namespaces(session, id, record)
     with session.changing(id):
-        try:
-            return await retention.undrop(session.backend, record, id, options)
-        except err.TableAlreadyExistsError as e:
-            raise err.TableAlreadyExistsError(f"{e}; to bring it back under another id, pass as_") from e
+        return await retention.undrop(session.backend, record, id, options)
 
 
 @for_async

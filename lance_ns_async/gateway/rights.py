@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -15,14 +16,17 @@ import lance_namespace.errors as err
 from pydantic import BaseModel
 
 from lance_ns_async.calls.paging import check_limit
-from lance_ns_async.errors import spelled
-from lance_ns_async.gateway.allowed_locations import named_places
+from lance_ns_async.client import AsyncNamespace
+from lance_ns_async.errors import shortened, spelled
+from lance_ns_async.fleet import dropped_tables
+from lance_ns_async.fleet.run import Report
+from lance_ns_async.gateway.allowed_locations import is_below, named_places
 from lance_ns_async.gateway.limits import bulk_request
 from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.row_results import encode
 from lance_ns_async.many.similar_ids import similar_id
-from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId
+from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId, local_path
 from lance_ns_async.operations import searching
 from lance_ns_async.session import Session
 from lance_ns_async.spec.extensions import (
@@ -238,6 +242,45 @@ class GrantedNamespace:
         session = self._session("query_table")
         await session.check_sql(searching.texts(query))
         return await session.read(id, lambda dataset, _: work(dataset), snapshot)
+
+    async def dropped(self, most: int) -> tuple[Report, int]:
+        """Returns the last dropped tables that the principal may use, below the root, and the number of all.
+
+        The errors of folders are in the result if the principal may use all tables.
+
+        Cost: see `fleet.dropped`.
+        """
+        session = self._session("dropped")
+        if session.root is None:
+            raise err.UnsupportedOperationError("Not supported: dropped (the catalog of this gateway has no root)")
+        may_see = self._principal.may_see
+        report, number = await dropped_tables.list_dropped(AsyncNamespace(session), include=may_see, most=most)
+        if self._principal.only:
+            report = replace(report, rows=[row for row in report.rows if isinstance(row.id, TableId)])
+        return report, number
+
+    async def undrop(self, location: str, id: TableId | None) -> Table:
+        """Brings back a dropped table below the root, under its former id or another one, with the right to write.
+
+        Raises:
+            TableNotFoundError: There is none, or the principal may not use it.
+            PermissionDeniedError: The principal may not declare a table with the id, or not create its namespace.
+
+        Cost: see `fleet.undrop`.
+        """
+        session = self._session("undrop")
+        options, record = session.backend.configured_options, None
+        place, root = local_path(location) or location, session.root
+        if root is not None and await asyncio.to_thread(is_below, place, local_path(root) or root):
+            with suppress(err.TableNotFoundError):
+                record = await dropped_tables.dropped_at(place, options)
+        if record is None or not self._principal.may_see(record.id):
+            raise err.TableNotFoundError(f"Table not found: undrop: no dropped table is at {shortened(location, 200)}")
+        id = id or record.id
+        self._principal.check("declare_table", spec.DeclareTableRequest(id=list(id)))
+        if not self._principal.has_all(id.parent) and not await AsyncNamespace(session).exists(id.parent):
+            self._principal.check("create_namespace", spec.CreateNamespaceRequest(id=list(id.parent)))
+        return await dropped_tables.bring_back(session, record, id, options)
 
     async def similar_id(self, id: Id) -> Id | None:
         """Returns the id that the principal may use and an unknown one probably means; see `similar_ids.similar_id`."""

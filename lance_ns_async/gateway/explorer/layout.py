@@ -68,6 +68,7 @@ def _templates() -> Environment:
     )
     environment.filters |= {
         "counted": counted,
+        "iso_time": lambda value: time(datetime.fromisoformat(value)),
         "name": name,
         "number": number,
         "shortened": shortened,

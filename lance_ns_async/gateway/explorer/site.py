@@ -6,7 +6,7 @@ import hmac
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
@@ -19,14 +19,14 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Names
 from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status, shortened, subject_of
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
-from lance_ns_async.gateway.explorer import layout, namespaces, rows, sql, table
+from lance_ns_async.gateway.explorer import dropped, layout, namespaces, rows, sql, table
 from lance_ns_async.gateway.explorer.layout import Page, Viewer
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.rows import View
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
-from lance_ns_async.gateway.rights import GrantedNamespace
+from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.wire import body
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 
@@ -56,11 +56,18 @@ _HEADERS = {
 }
 
 
+Change = Callable[[Callable[[], Awaitable[web.Response]], RequestLog], Awaitable[web.Response]]
+"""Makes a change, which goes on if the client leaves; raises RequestError if its log cannot be written."""
+
+
 class Explorer:
     """The web pages of a gateway."""
 
-    def __init__(self, namespace: object, access: Access, idle: float, memory: int, token: str | None) -> None:
+    def __init__(
+        self, namespace: object, access: Access, idle: float, memory: int, token: str | None, *, read_only: bool
+    ) -> None:
         self._namespace = namespace
+        self._read_only = read_only
         self.link = SignInLink(token) if token else None
         self._access = access
         self._idle = idle
@@ -74,8 +81,8 @@ class Explorer:
         """Returns whether a path of a request belongs to the explorer."""
         return path in ("/", "/ui") or path.startswith("/ui/")
 
-    async def answer(self, request: web.BaseRequest, share: Share, entry: RequestLog) -> web.Response:
-        """Returns the response to a request for a path that the explorer serves."""
+    async def answer(self, request: web.BaseRequest, share: Share, entry: RequestLog, change: Change) -> web.Response:
+        """Returns the response to a request for a path that the explorer serves; `change` makes changes."""
         path, _, query = request.raw_path.partition("?")
         try:
             self._check_sender(request)
@@ -83,7 +90,7 @@ class Explorer:
                 return _redirect("/ui")
             is_static = path.startswith("/ui/static/")
             if request.method == "POST" and not is_static:
-                return await self._post(request, path, share, entry)
+                return await self._post(request, path, share, entry, change)
             if request.method not in ("GET", "HEAD"):
                 raise RequestError(405, f"The method {request.method} is not allowed")
             if is_static:
@@ -100,10 +107,8 @@ class Explorer:
             code = dict(_fields(query)).get("code")
             return _redirect("/ui") if code is None else self._use_link(request, code, entry)
         id = request.cookies.get(_cookie(request, _SESSION), "")
-        session = self._sessions.find(id)
         try:
-            # The rights of a token may have changed since the sign-in.
-            principal = self._access.identify({} if session is None else {TOKEN_HEADER: session.token})
+            principal = self._identify(id, entry)
         except RequestError:
             if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
                 # The browser withholds the cookie after a click on a link of another site, but not after a reload. A
@@ -111,21 +116,33 @@ class Explorer:
                 reload = {} if path == "/ui/sql" else {"Refresh": f"0; url={request.raw_path}"}
                 return _response(layout.continue_page(request.raw_path), None, reload)
             return self._sign_in(request, request.raw_path)
-        entry.principal = principal.name
-        set_client(principal.name)
         granted = GrantedNamespace(self._namespace, principal)
         headers: Mapping[str, str] = {}
         try:
             if path == "/ui/sql":
                 page = await self._sql_page(granted, dict(_fields(query)).get("q", ""), share)
+            elif path == "/ui/dropped":
+                page = await dropped.dropped_page(granted, can_undrop=principal.right != "read" and not self._read_only)
             else:
                 page = await self._page(CatalogReader(granted), request, path, query)
         except (LanceNamespaceError, RequestError) as e:
             status, headers = (e.status, e.headers) if isinstance(e, RequestError) else (http_status(e), headers)
             page = layout.error_page(status, HTTPStatus(status).phrase, str(e), near=await _near(granted, e))
+        return _response(page, self._viewer(principal, id), headers)
+
+    def _viewer(self, principal: Principal, cookie: str) -> Viewer:
         catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
         shown = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
-        return _response(page, Viewer(principal, shown, self._forms.token(id)), headers)
+        return Viewer(principal, shown, self._forms.token(cookie))
+
+    def _identify(self, cookie: str, entry: RequestLog) -> Principal:
+        """Returns the principal of a session; raises RequestError if there is none."""
+        session = self._sessions.find(cookie)
+        # The rights of a token may have changed since the sign-in.
+        principal = self._access.identify({} if session is None else {TOKEN_HEADER: session.token})
+        entry.principal = principal.name
+        set_client(principal.name)
+        return principal
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
         pairs = _fields(query)
@@ -154,7 +171,9 @@ class Explorer:
             share.take(self._sql_memory)
         return await sql.sql_page(namespace, text, self._sql_memory // 2)
 
-    async def _post(self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog) -> web.Response:
+    async def _post(
+        self, request: web.BaseRequest, path: str, share: Share, entry: RequestLog, change: Change
+    ) -> web.Response:
         content = await body(request, _MAX_FORM, self._idle, "a form", share)
         fields = dict(_fields(content.decode(errors="replace")))
         form_token = fields.get("form_token", "")
@@ -169,7 +188,37 @@ class Explorer:
                 response = _redirect("/ui")
                 response.del_cookie(_cookie(request, _SESSION), path="/ui")
                 return response
+            case "/ui/undrop":
+                cookie = request.cookies.get(_cookie(request, _SESSION), "")
+                self._check_form(cookie, form_token)
+                return await self._undrop(request, cookie, fields, entry, change)
         raise RequestError(404, "There is no such form")
+
+    async def _undrop(
+        self, request: web.BaseRequest, cookie: str, fields: Mapping[str, str], entry: RequestLog, change: Change
+    ) -> web.Response:
+        """Brings back a dropped table, and shows its page."""
+        try:
+            principal = self._identify(cookie, entry)
+        except RequestError:
+            return self._sign_in(request, "/ui/dropped")
+        if self._read_only:
+            raise RequestError(403, "Permission denied: undrop (this server is read-only)")
+        location, id_text = fields.get("location", ""), fields.get("id", "").strip()
+        entry.operation = "undrop"
+        entry.name([id_text or location])
+
+        async def work() -> web.Response:
+            try:
+                id = await dropped.undrop(GrantedNamespace(self._namespace, principal), location, id_text)
+            except LanceNamespaceError as e:
+                status = http_status(e)
+                page = layout.error_page(status, HTTPStatus(status).phrase, str(e))
+                return _response(page, self._viewer(principal, cookie))
+            entry.name([*id])
+            return _redirect(layout.link("table", id))
+
+        return await change(work, entry)
 
     def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
         if not self._attempts.count(request.remote or ""):

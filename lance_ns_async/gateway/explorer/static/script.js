@@ -124,6 +124,11 @@ for (const text of document.querySelectorAll("form.sql textarea")) {
   });
 }
 
+// A table that is brought back is new in the tree.
+for (const form of document.querySelectorAll("form[action='/ui/undrop']")) {
+  form.addEventListener("submit", () => sessionStorage.clear());
+}
+
 addCopyButtons();
 addFilters();
 const tree = document.querySelector("nav.tree");
