@@ -46,6 +46,8 @@ _FORMAT = 1  # The version of the files' format.
 _RECORD, _DONE, _PURGE, _UNDROP = ".json", ".done", ".purge", ".undrop"
 """The ends of the names of files: of a drop, its end, the purge of the same name, and of an undrop."""
 
+_RESOLUTION = timedelta(seconds=2)  # The largest one of the times of files.
+
 _LONGEST_DROP = timedelta(days=1)  # A drop that was begun before that is not in progress any more.
 
 
@@ -190,12 +192,13 @@ async def begin_purge(
 
     Args:
         dropped: The table.
-        before: The time before which the retention of all its drops must have ended.
+        before: The time before which the retention of all its drops must have ended. In a local folder, it must also
+            have ended by the times of the files, which a file server may set by its own clock.
         options: The storage options for its folder.
         dry_run: Whether to mark nothing.
 
     Returns:
-        The files of drops that it has seen; None if it must not be purged: another drop has a later end or may be in
+        The files of drops that it has seen; None if it must not be purged: a drop has a later end or may be in
             progress, no drop is known to be done, or the folder is a copy.
 
     Cost: a listing, and a write of a small file for each file of a drop.
@@ -205,8 +208,10 @@ async def begin_purge(
     drops = seen.records.values()
     if not any(it.is_done for it in drops) or not all(same_place(it.noted_location, it.location) for it in drops):
         return None
-    for it in drops:
-        if it.until > before if it.is_done else it.dropped > before - _LONGEST_DROP:
+    ages = await in_thread(place, partial(_ages, place, seen.records))
+    for name, it in seen.records.items():
+        keep = it.until - it.dropped if it.is_done else _LONGEST_DROP
+        if it.dropped + keep > before or ages.get(name, keep) < keep - _RESOLUTION:
             return None
     for name in () if dry_run else seen.records:
         await in_thread(place, partial(_write, place, name.replace(_RECORD, _PURGE), {}), changes=True)
@@ -299,6 +304,22 @@ def _read(place: Table) -> _Seen:
     return _Seen(records, [name for name in names if name.endswith(_PURGE)], undrops)
 
 
+def _ages(place: Table, names: Iterable[str]) -> Mapping[str, timedelta]:
+    """Returns the ages of files in a local folder, by the time of its storage; empty for an object store.
+
+    Object stores refuse signed requests of clocks that are not theirs: S3 allows a difference of 15 minutes.
+    """
+    if (path := local_path(place.location)) is None:
+        return {}
+    folder, ages = os.path.join(path, DROP_NOTES), dict[str, timedelta]()
+    with suppress(FileNotFoundError):  # Another client has deleted them meanwhile.
+        with tempfile.TemporaryFile(dir=folder) as file:
+            now = os.fstat(file.fileno()).st_mtime
+        for name in names:
+            ages[name] = timedelta(seconds=now - os.stat(os.path.join(folder, name)).st_mtime)
+    return ages
+
+
 def _load(place: Table, session: Any, name: str) -> Any:
     with tempfile.TemporaryDirectory(prefix="lance-ns-dropped-") as folder:
         path = os.path.join(folder, "file")
@@ -349,8 +370,8 @@ def _record(content: Mapping[str, Any], location: str, *, is_done: bool, is_purg
         TableId(content["id"]),
         location,
         str(content["catalog"]),
-        datetime.fromisoformat(content["dropped"]),
-        datetime.fromisoformat(content["until"]),
+        datetime.fromisoformat(content["dropped"]).astimezone(UTC),
+        datetime.fromisoformat(content["until"]).astimezone(UTC),
         content["properties"],
         None if schema is None else pa.ipc.read_schema(pa.py_buffer(b64decode(schema))),
         {NamespaceId(names): properties for names, properties in content["namespaces"]},

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,8 +35,6 @@ PAGE = 1_000
 
 _PLAIN = "!$&'()*+,-./:;=@[]^_|~"
 """Characters that pylance does not percent-encode in the path of a URI, besides letters and digits."""
-_DIRECT = re.compile(r"[A-Za-z0-9_.=/ -]*")
-"""Paths that pylance looks up as they are; it would encode other characters in a path, but not in a URI."""
 
 
 _LOCAL = "file://"  # The beginning of `place_of` for a location in the local file system.
@@ -104,7 +101,7 @@ class Folders:
         return folder
 
     def _list_remote(self, path: str) -> Folder | None:
-        if _DIRECT.fullmatch(path):
+        if files.DIRECT_PATH.fullmatch(path):
             if self._session is None:
                 self._session = files.open_files(self.root, self._options)
             result = self._session.list_with_delimiter(path or None)

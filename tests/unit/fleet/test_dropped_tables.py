@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError, InvalidTableStateError, LanceNamespaceError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 
 from lance_ns_async import DirNamespace, Namespace, TableId
 from lance_ns_async.fleet import sync
+from tests.fakes.s3 import FakeS3
+from tests.fakes.server import Answer, Received
 from tests.support.gateway import served
 
 ROWS = pa.table({"x": [1, 2]})
@@ -64,7 +75,7 @@ def test_a_namespace_comes_back_with_its_table(ns: DirNamespace) -> None:
 def test_a_table_at_the_root_keeps_its_name_until_it_is_purged(ns: DirNamespace) -> None:
     ns.write("top", ROWS)
     ns.drop_table("top")
-    with pytest.raises(LanceNamespaceError, match=r"fleet\.undrop"):
+    with pytest.raises(TableAlreadyExistsError, match=r"fleet\.undrop"):
         ns.declare_table("top")
     sync.undrop(ns, "top")
     ns.drop_table("top", keep=0.001)
@@ -86,12 +97,24 @@ def test_a_damaged_record_is_never_purged(ns: DirNamespace, content: str) -> Non
     assert (place / "data").is_dir()
 
 
-def test_a_drop_without_the_right_to_write_is_refused(ns: DirNamespace) -> None:
-    place = folder(ns, "s.t")
-    (place / ".lance-ns-dropped").write_text("")  # In the way of the folder.
-    with pytest.raises(LanceNamespaceError, match="nothing was dropped, because a drop with retention is noted"):
-        ns.drop_table("s.t")
-    assert ns.open("s.t").count_rows() == 2
+class WithoutNotes(FakeS3):
+    """An S3 whose keys may write everything but the notes of drops."""
+
+    def handle(self, request: Received) -> Answer:
+        if request.method == "PUT" and ".lance-ns-dropped" in request.path:
+            return Answer.of(b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>", 403)
+        return super().handle(request)
+
+
+def test_a_drop_without_the_right_to_write_is_refused() -> None:
+    with WithoutNotes() as s3:
+        properties = {"root": "s3://lake", **{f"storage.{key}": value for key, value in s3.options.items()}}
+        with Namespace.connect("dir", properties) as ns:
+            ns.create_namespace("s")
+            ns.write("s.t", ROWS)
+            with pytest.raises(PermissionDeniedError, match="nothing was dropped, because a drop with retention is"):
+                ns.drop_table("s.t", keep="7d")
+            assert ns.open("s.t").count_rows() == 2 and not sync.dropped(ns).rows
 
 
 def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> None:
@@ -161,6 +184,20 @@ def test_what_may_be_wanted_is_not_purged(ns: DirNamespace, tmp_path: Path) -> N
     (notes / "0.done").touch()  # Another drop has a later end, by a clock that is late.
     assert outcomes() == {place.name: "kept", "copied": "kept"}
     assert sync.undrop(ns, str(place)).id == TableId(["s", "t"]) and not list(notes.glob("*.json"))
+
+
+def test_a_drop_by_a_clock_that_is_late_is_kept_by_the_time_of_the_storage(ns: DirNamespace) -> None:
+    place = folder(ns, "s.t")
+    ns.drop_table("s.t", keep="7d")
+    (record,) = (place / ".lance-ns-dropped").glob("*.json")
+    content = json.loads(record.read_text())
+    for key in ("dropped", "until"):
+        content[key] = str(datetime.fromisoformat(content[key]) - timedelta(days=8))
+    record.write_text(json.dumps(content))
+    (row,) = sync.purge(ns).rows
+    assert row.outcome == "kept" and "by the clock of the storage" in row.reason
+    os.utime(record, (time.time() - 8 * 86_400,) * 2)
+    assert sync.purge(ns).counts == {"purged": 1} and not place.exists()
 
 
 def test_a_table_that_discover_registers_is_not_dropped_any_more(ns: DirNamespace, tmp_path: Path) -> None:

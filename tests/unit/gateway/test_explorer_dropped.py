@@ -24,6 +24,7 @@ TOKENS = "\n".join(
         ("reader", "read", ["**"]),
         ("writer", "write", ["**"]),
         ("own", "write", ["n.*", "gone.mine"]),
+        ("boss", "admin", ["n.*"]),
     )
 )
 
@@ -110,6 +111,21 @@ async def test_a_token_brings_back_what_it_may_declare(ns: AsyncNamespace, tmp_p
         assert (await undrop(browser, places["n.t"])).status_code == 303
         location, token = places["n.u"], "0" * 64
         assert (await browser.post("/ui/undrop", {"location": location, "form_token": token})).status_code == 403
+
+
+async def test_a_drop_by_a_token_that_may_drop_is_taken_back_by_one_that_may_write(
+    ns: AsyncNamespace, tmp_path: Path
+) -> None:
+    for id in ("n.t", "other.t"):
+        await ns.create_table(id, stream(ROWS))
+    location = (await ns.describe_table("n.t")).location or ""
+    async with browsing(ns, tmp_path, "own") as browser:
+        for token, id, status in (("own", "n$t", 403), ("boss", "other$t", 403), ("boss", "n$t", 200)):
+            path, headers = f"/v1/table/{id}/drop", {"x-lance-token": token}
+            assert (await browser.client.post(path, json={}, headers=headers)).status_code == status
+        assert await ns.exists("other.t") and not await ns.exists("n.t")
+        assert (await undrop(browser, location)).status_code == 303
+    assert (await ns.count_table_rows("n.t")).count == len(ROWS)
 
 
 @pytest.mark.parametrize(("token", "options"), [("reader", {}), ("owner", {"read_only": True})])
