@@ -313,12 +313,19 @@ class Backend(ABC):
         return await self.declare_table(id, location, properties, schema)
 
     async def restore_table(
-        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+        self,
+        id: TableId,
+        location: str,
+        properties: Mapping[str, str],
+        schema: pa.Schema | None = None,
+        *,
+        former_id: TableId,
     ) -> Table:
-        """Registers a table that was removed by `set_aside_table`, with its data at `location`.
+        """Registers a table that was deregistered to be brought back, with its data at `location`.
 
         Args:
             schema: The columns; ignored by catalogs that store no columns.
+            former_id: The id that it had; for catalogs that keep deleted tables.
         """
         return await self.register_table(id, location, properties, schema)
 
@@ -366,14 +373,6 @@ class Backend(ABC):
         self.check_expected(table, expected)
         await self.remove_registration(id)
         return table
-
-    async def set_aside_table(self, table: Table) -> None:
-        """Deregisters a table, so that `restore_table` can bring it back; its data stays.
-
-        Args:
-            table: The registration as it was described; see `deregister_table`.
-        """
-        await self.deregister_table(table.id, table)
 
     @staticmethod
     def check_expected(table: Table, expected: Table | None) -> None:

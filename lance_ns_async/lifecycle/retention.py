@@ -85,7 +85,7 @@ async def drop(backend: Backend, table: Table, catalog: str, keep: float) -> Non
         catalog: The text that identifies the catalog.
         keep: The seconds for which the table can be brought back.
 
-    Cost: a write of a small file, and the calls of `set_aside_table`.
+    Cost: a write of a small file, and the calls of `deregister_table`.
     """
     now = datetime.now(UTC)
     try:
@@ -104,7 +104,7 @@ async def drop(backend: Backend, table: Table, catalog: str, keep: float) -> Non
     except err.LanceNamespaceError as e:
         raise type(e)(f"{e}; nothing was dropped, because a drop with retention is noted in the table's folder") from e
     try:
-        await backend.set_aside_table(table)
+        await backend.deregister_table(table.id, table)
     except err.TableNotFoundError:
         # Another client has removed it; its own file says how long its data stays.
         await in_thread(table, partial(_delete, table, [f"{name}{_RECORD}"]), changes=True)
@@ -146,15 +146,17 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
 
     async def undo(_: BaseException) -> None:
         if table is not None:
-            await backend.set_aside_table(table)
+            await backend.deregister_table(id, table)
         await in_thread(place, partial(_delete, place, [mark]), changes=True)
 
     async with rollback(undo):
-        table = await backend.restore_table(id, dropped.location, dropped.properties or {}, dropped.schema)
+        table = await backend.restore_table(
+            id, dropped.location, dropped.properties or {}, dropped.schema, former_id=dropped.id
+        )
         problem = await _conflict(backend, dropped, id, mark, await _look(place))
         if problem is not None:
             try:
-                await backend.set_aside_table(table)
+                await backend.deregister_table(id, table)
             except err.TableNotFoundError:
                 problem = None  # It was there, and another client has removed it since.
             table = None

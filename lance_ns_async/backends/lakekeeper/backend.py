@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from lance_namespace.errors import (
-    InvalidInputError,
-    InvalidTableStateError,
-    PermissionDeniedError,
-    TableAlreadyExistsError,
-    TableNotFoundError,
-)
+from lance_namespace.errors import InvalidInputError, PermissionDeniedError, TableAlreadyExistsError, TableNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from lance_ns_async.backends.base import Capabilities
@@ -28,9 +21,8 @@ from lance_ns_async.backends.lakekeeper.wire import ERRORS, LOCATION_TAKEN
 from lance_ns_async.backends.shared.generic_tables import GenericTableBackend, OtherSpellingError, declaration
 from lance_ns_async.backends.shared.iceberg_namespaces import IcebergNamespaces
 from lance_ns_async.backends.shared.iceberg_wire import PAGE_SIZE, Routes, identifier, namespace_names
-from lance_ns_async.backends.shared.response_checks import check_empty, ignore
+from lance_ns_async.backends.shared.response_checks import ignore
 from lance_ns_async.calls.caller import Caller
-from lance_ns_async.calls.rollback import rollback
 from lance_ns_async.errors import ErrorTable, NotALanceTableError, error_about, failure_of
 from lance_ns_async.model import NamespaceId, Page, Table, TableId, is_same, same_place
 from lance_ns_async.settings import LocationSettings
@@ -77,15 +69,13 @@ _VENDED = {"x-iceberg-access-delegation": "vended-credentials"}
 _NOT_VENDED = {"x-iceberg-access-delegation": "client-managed"}
 """Without the header, the server asks STS for credentials with each describe."""
 
+_DECLARATIONS = 3  # Number of declarations at a location that is taken although no table has the name.
+
 _SERVER_MADE = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/?$")
 """The end of a location that the server chose: the id of the table, which no other client knows before."""
 
 _PAGE = f"pageSize={PAGE_SIZE}"
 """The largest page that a server returns by default; it returns 100 names if none is requested."""
-
-
-class LocationTakenError(InvalidInputError):
-    """Another table has the location, or the server keeps it for a deleted table."""
 
 
 class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
@@ -234,12 +224,6 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     async def declare_table(
         self, id: TableId, location: str | None, properties: Mapping[str, str], schema: pa.Schema | None = None
     ) -> Table:
-        return await self._declare(id, location, properties)
-
-    async def _declare(
-        self, id: TableId, location: str | None, properties: Mapping[str, str], *, attempts: int = 3
-    ) -> Table:
-        """Declares a table; `attempts` are those at a location that is taken although no table has the name."""
         self.check_declaration(id, location, properties)
         routes = self._routes or await self._config()
         place = location
@@ -247,7 +231,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
             place = await self._choose_location(id)
         if place is not None:
             place = place.rstrip("/")
-        for _ in range(attempts):
+        for _ in range(_DECLARATIONS):
             try:
                 return await self._create_table(
                     id,
@@ -272,7 +256,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 # This very registration may have had the location, and may just have been removed by another client.
                 continue
             raise error_about(TableAlreadyExistsError, id, "declare_table") from error
-        raise LocationTakenError(
+        raise InvalidInputError(
             f"{error}; Lakekeeper accepts no location that is equal to, above or below that of another table of "
             "the warehouse, nor that of a deleted table that can still be restored"
         ) from error
@@ -282,98 +266,64 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         # The server's default is to delete the files.
         await self._delete_table(id, wire.table(routes, id), "purgeRequested=false", key=self._key(routes))
 
-    async def set_aside_table(self, table: Table) -> None:
-        """Deregisters a table; if the server keeps deleted tables, under a name of its own. See the base class.
-
-        The server restores a table under the name that it had, which another table may have by then. Of several
-        deletions or restorations at the same time all succeed, but of several renames of one name only one.
-
-        Cost: three calls; four if the server keeps deleted tables.
-        """
-        routes = self._routes or await self._config()
-        path = f"{wire.MANAGEMENT_API}{routes.prefix}"
-        try:
-            is_soft = await self._http.request(
-                "GET", path, subject=table.id, operation="manage_warehouse", decode=wire.deletes_softly
-            )
-        except PermissionDeniedError:
-            is_soft = True  # The other name does no harm.
-        if not is_soft:
-            await super().set_aside_table(table)
-            return
-        self.check_expected(await self.describe_table(table.id), table)
-        aside = table.id.parent.table(f"{table.id.name}{wire.name_end(table.location)}")
-        if (error := await self._try_to_rename(routes, table.id, aside)) is not None:
-            raise error_about(TableNotFoundError, table.id, "another client has removed it") from error
-
-        async def undo(_: BaseException) -> None:
-            await self._try_to_rename(routes, aside, table.id)
-
-        async with rollback(undo):
-            # It was dropped by the rename; another client may have brought it back since.
-            with suppress(TableNotFoundError):
-                await self.remove_registration(aside)
-
     async def restore_table(
-        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+        self,
+        id: TableId,
+        location: str,
+        properties: Mapping[str, str],
+        schema: pa.Schema | None = None,
+        *,
+        former_id: TableId,
     ) -> Table:
-        """Registers a table again; if the server keeps it, restores it in the server. See the base class.
+        """Registers a table again; if the server keeps it as a deleted table, restores that one. See the base class.
 
-        Cost: one call; seven if the server keeps the table.
+        Of several restorations at the same time, all succeed on the server.
+
+        Cost: one call; ten if the server keeps the table, and three more if it gets another id.
         """
         try:
-            return await self._declare(id, location, properties, attempts=1)
-        except LocationTakenError:
-            if (source := await self._undrop(id, location)) is None:
+            return await self.declare_table(id, location, properties, schema)
+        except InvalidInputError as e:
+            if (failure := failure_of(e.__cause__ or e)) is None or LOCATION_TAKEN not in failure.codes:
                 raise
-        return await self._finish_undrop(source, id, location)
-
-    async def _undrop(self, id: TableId, location: str) -> TableId | None:
-        """Returns the id under which the table that was set aside at a location is registered now, if there is one."""
-        routes, end = self._routes or await self._config(), wire.name_end(location)
-        path = f"{wire.MANAGEMENT_API}{routes.prefix}/deleted-tabulars"
+            error = e
+        routes = self._routes or await self._config()
+        path, decode = wire.deleted_tables(routes), partial(wire.ids_of_deleted, former_id)
         try:
-            decode = partial(wire.deleted_tables, end)
-            deleted = await self._list_all(path, _PAGE, id.parent, "manage_warehouse", decode)
-            if deleted.items:
-                uuid, source = deleted.items[0]
-                body = {"targets": [{"id": uuid, "type": "generic-table"}]}
-                await self._http.request(
-                    "POST",
-                    f"{path}/undrop",
-                    body=body,
-                    subject=id,
-                    operation="manage_warehouse",
-                    safe=True,
-                    decode=check_empty,
-                )
-                return source
+            deleted = await self._list_all(path, _PAGE, former_id.parent, "list_deleted_tables", decode)
+            for uuid in reversed(deleted.items):
+                await self._undrop(path, uuid, former_id)
+                table = await self.describe_table(former_id)
+                if same_place(table.location, location):
+                    if id != former_id:
+                        await self.rename_table(former_id, id)
+                    return replace(table, id=id)
+                # It is another table that had the name.
+                await self.remove_registration(former_id)
         except PermissionDeniedError as e:
             raise PermissionDeniedError(
-                f"{e}; if Lakekeeper keeps the table as a deleted one, the client needs its management API, with the "
-                "rights to list the deleted tables of the warehouse, and to modify the table"
+                f"{e}; the server may keep the table as a deleted one, so undrop needs its management API, with the "
+                "rights to list the deleted tables of the warehouse, and to undrop them"
             ) from e
-        # A drop or an undrop that was interrupted has left it registered.
-        names = (await self.list_tables(id.parent, None, None)).items
-        return next((id.parent.table(name) for name in names if name.endswith(end)), None)
+        raise error
 
-    async def _finish_undrop(self, source: TableId, id: TableId, location: str) -> Table:
-        """Gives a table that was undropped its new id; if that fails, deletes it again."""
-
-        async def undo(_: BaseException) -> None:
-            with suppress(TableNotFoundError):
-                await self.remove_registration(source)
-
+    async def _undrop(self, path: str, uuid: str, id: TableId) -> None:
+        """Restores a deleted table, which gets the id that it had."""
         try:
-            table = await self.describe_table(source)
-            if not same_place(table.location, location):
-                reason = f"it is at {table.location}, but has the name of the dropped table at {location}; rename it"
-                raise error_about(InvalidTableStateError, source, reason)
-            async with rollback(undo):
-                await self.rename_table(source, id)
-            return replace(table, id=id)
-        except TableNotFoundError as e:
-            raise error_about(TableNotFoundError, id, "another client brings it back") from e
+            await self._http.request(
+                "POST",
+                f"{path}/undrop",
+                body={"targets": [{"id": uuid, "type": "generic-table"}]},
+                subject=id,
+                operation="undrop_table",
+                safe=True,
+                decode=ignore,
+            )
+        except TableAlreadyExistsError as e:
+            reason = (
+                "Lakekeeper restores a deleted table under its former name, which is taken; rename that table first"
+            )
+            raise error_about(TableAlreadyExistsError, id, reason) from e
 
     def _decode_config(self, body: Any) -> Routes:
         return wire.decode_config(body)

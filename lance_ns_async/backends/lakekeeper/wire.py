@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +15,7 @@ from lance_ns_async.backends.shared.generic_tables import lance_table
 from lance_ns_async.backends.shared.iceberg_wire import IN_PROGRESS, Routes, table_names
 from lance_ns_async.backends.shared.response_checks import text
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable
-from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId, place_of
+from lance_ns_async.model import Id, NamespaceId, Page, Table, TableId
 
 API = "/lakekeeper/v1"
 """The path of the generic-table API."""
@@ -25,7 +24,7 @@ ICEBERG_API = "/catalog/v1"
 """The path of the Iceberg REST API, which has the namespaces."""
 
 MANAGEMENT_API = "/management/v1/warehouse"
-"""The path of the management API, which restores deleted tables; what follows is the prefix, the warehouse's id."""
+"""The path of the management API, which restores deleted tables."""
 
 
 _DELETED = re.compile(r"([1-9]\d*) soft-deleted")
@@ -103,21 +102,17 @@ def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
     return Page(names, page.token)
 
 
-def name_end(location: str) -> str:
-    """Returns the end of the name of a table that is set aside, by which it is found again."""
-    return f".dropped-{sha256(place_of(location).encode()).hexdigest()[:16]}"
+def deleted_tables(routes: Routes) -> str:
+    """Returns the path of the deleted tables of a warehouse, whose id is the prefix of its routes."""
+    return f"{MANAGEMENT_API}{routes.prefix}/deleted-tabulars"
 
 
-def deletes_softly(body: Any) -> bool:
-    """Returns whether deleted tables of a warehouse can be restored."""
-    return bool(body["delete-profile"]["type"] == "soft")
-
-
-def deleted_tables(end: str, body: Any) -> Page[tuple[str, TableId]]:
-    """Returns a page of the generic tables that can be restored, and whose names have an end: their UUIDs and ids."""
-    tables = [it for it in body["tabulars"] if it["typ"] == "generic-table" and it["name"].endswith(end)]
-    items = [(text(it["id"]), TableId([*it["namespace"], it["name"]])) for it in tables]
-    return Page(items, iceberg_wire.page_token(body))
+def ids_of_deleted(id: TableId, body: Any) -> Page[str]:
+    """Returns a page of the UUIDs of deleted generic tables that had an id."""
+    wanted = [it.casefold() for it in id]
+    tables = (it for it in body["tabulars"] if it["typ"] == "generic-table")
+    uuids = [text(it["id"]) for it in tables if [part.casefold() for part in (*it["namespace"], it["name"])] == wanted]
+    return Page(uuids, iceberg_wire.page_token(body))
 
 
 def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
@@ -150,7 +145,8 @@ ERRORS: ErrorTable = {
     ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
     (404, "declare_table"): err.NamespaceNotFoundError,
     # A proxy hides the management API.
-    (404, "manage_warehouse"): err.PermissionDeniedError,
+    (404, "list_deleted_tables"): err.PermissionDeniedError,
+    (409, "undrop_table"): err.TableAlreadyExistsError,
     (409, "create_namespace"): err.NamespaceAlreadyExistsError,
     (409, "declare_table"): err.TableAlreadyExistsError,
     (409, "drop_namespace"): err.NamespaceNotEmptyError,
