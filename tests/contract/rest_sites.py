@@ -45,6 +45,7 @@ ON_PYLANCE: Mapping[str, str] = {
     "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
 }
 ON_GRAVITINO = {
+    "test_a_table_comes_back_under_another_name": _BY_NAME,
     "test_a_table_made_again_during_a_first_write_stays": _BY_NAME,
     "test_cascade_refuses_what_is_no_lance_table_and_drops_nothing": "its server drops tables of all formats",
     "test_first_rows_of_a_table_deregistered_meanwhile_stay": _BY_NAME,
