@@ -313,12 +313,19 @@ class Backend(ABC):
         return await self.declare_table(id, location, properties, schema)
 
     async def restore_table(
-        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+        self,
+        id: TableId,
+        location: str,
+        properties: Mapping[str, str],
+        schema: pa.Schema | None = None,
+        *,
+        former_id: TableId,
     ) -> Table:
         """Registers a table that was deregistered to be brought back, with its data at `location`.
 
         Args:
             schema: The columns; ignored by catalogs that store no columns.
+            former_id: The id that it had; for catalogs that keep deleted tables.
         """
         return await self.register_table(id, location, properties, schema)
 

@@ -158,6 +158,8 @@ async def undrop(
     try:
         return await bring_back(session, record, record.id if as_ is None else TableId(as_), options)
     except err.TableAlreadyExistsError as e:
+        if as_ is not None:
+            raise
         raise err.TableAlreadyExistsError(f"{e}; to bring it back under another id, pass as_") from e
 
 

@@ -150,7 +150,9 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
         await in_thread(place, partial(_delete, place, [mark]), changes=True)
 
     async with rollback(undo):
-        table = await backend.restore_table(id, dropped.location, dropped.properties or {}, dropped.schema)
+        table = await backend.restore_table(
+            id, dropped.location, dropped.properties or {}, dropped.schema, former_id=dropped.id
+        )
         problem = await _conflict(backend, dropped, id, mark, await _look(place))
         if problem is not None:
             try:

@@ -24,6 +24,7 @@ ON_PYLANCE: Mapping[str, str] = {
     "test_a_location_that_is_given_stays_as_it_is": _CHOOSES,
     "test_a_table_that_is_replaced_is_never_missing": _ABSOLUTE,
     "test_a_dropped_table_comes_back_as_it_was": _ABSOLUTE,
+    "test_a_table_comes_back_under_another_name": _ABSOLUTE,
     "test_a_table_is_brought_back_under_one_name": _ABSOLUTE,
     "test_a_table_is_dropped_once_with_a_retention": "its server tells several callers that they removed the table",
     "test_an_odd_name_is_held_as_it_is_or_refused[a%2Fb]": "its server writes the name into a location that no drop "
@@ -44,6 +45,7 @@ ON_PYLANCE: Mapping[str, str] = {
     "test_the_folder_of_a_namespace_is_not_dropped_with_a_table": _OWN_FOLDER,
 }
 ON_GRAVITINO = {
+    "test_a_table_comes_back_under_another_name": _BY_NAME,
     "test_a_table_made_again_during_a_first_write_stays": _BY_NAME,
     "test_cascade_refuses_what_is_no_lance_table_and_drops_nothing": "its server drops tables of all formats",
     "test_first_rows_of_a_table_deregistered_meanwhile_stay": _BY_NAME,

@@ -96,6 +96,13 @@ def _polaris(tmp: Path) -> Iterator[FakePolaris]:
         yield server
 
 
+SOFT = {
+    "test_a_registered_table_is_described_at_its_location": "a deleted table keeps its location",
+    "test_a_table_comes_back_under_another_name": "the server restores a table under its former name alone",
+    "test_a_table_is_brought_back_under_one_name": "its server tells several callers that they restored a table",
+}
+
+
 @contextmanager
 def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> Iterator[Site]:
     with FakeLakekeeper(base=tmp.as_uri(), also=["s3://lake", "file://", ""], soft=soft, vends=VENDS) as server:
@@ -109,9 +116,7 @@ def fake_lakekeeper(tmp: Path, *, soft: bool = False, rooted: bool = False) -> I
             add_other_table,
             overlaps=False,
             frees_locations=not soft,
-            exempt={"test_a_registered_table_is_described_at_its_location": "a deleted table keeps its location"}
-            if soft
-            else {},
+            exempt=SOFT if soft else {},
             chooses_locations=not rooted,
             throttle=partial(_rate_limited, server),
         )
@@ -238,7 +243,7 @@ VARIANTS: Mapping[str, Set[str]] = {
     "hive-2.3.9": {"test_listing", "test_namespaces", "test_tables"},
     "hive-4.0.1": {"test_listing", "test_namespaces", "test_tables"},
     "polaris-fake-filtered": {"test_bulk", "test_finding", "test_listing"},
-    "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables"},
+    "lakekeeper-fake-soft-deletion": {"test_locations", "test_registering", "test_tables", "test_undrop"},
     "lakekeeper-fake-with-a-root": {"test_default_locations", "test_tables"},
     "glue-stock-moto": {"test_tables"},
     "glue-in-a-catalog": {"test_namespaces", "test_tables"},

@@ -16,6 +16,8 @@ from tests.fakes.lakekeeper import FakeLakekeeper
 JSON = {"Content-Type": "application/json"}
 NS, GT = "/catalog/v1/P/namespaces", "/lakekeeper/v1/P/namespaces/a/generic-tables"
 R = "/lakekeeper/v1/P/generic-tables/rename"
+M = "/management/v1/warehouse/P/"
+UNDROP = f"{M}deleted-tabulars/undrop"
 CONFIG = "/catalog/v1/config"
 BASE = "s3://bucket/lake"
 NO_TABLE, NO_SPACE, NOT_EMPTY = "NoSuchGenericTableException", "NoSuchNamespaceException", "NamespaceNotEmptyException"
@@ -158,10 +160,27 @@ def test_requests(server: FakeLakekeeper, method: str, path: str, body: Any, sta
         ("DELETE", f"{NS}/gone", None, 409, NOT_EMPTY),
         ("DELETE", f"{NS}/a?recursive=true", None, 400, "NamespaceDeleteNotAllowed"),
         ("DELETE", f"{NS}/a?recursive=true&force=true", None, 204, None),
+        ("GET", f"{M}deleted-tabulars?pageToken=1", None, 200, {"tabulars": [], "next-page-token": "missing"}),
+        ("POST", UNDROP, {"targets": []}, 204, None),
+        ("POST", UNDROP, {"targets": [{"id": str(UUID(int=1)), "type": "generic-table"}]}, 404, NO_TABLE),
+        ("POST", UNDROP, {"targets": [{"id": str(UUID(int=1)), "type": "nonsense"}]}, 422, ...),
+        ("GET", UNDROP, None, 405, None),
     ],
 )
 def test_soft_deletion(soft: FakeLakekeeper, method: str, path: str, body: Any, status: int, expected: Any) -> None:
     check(send(soft, method, path, body), status, expected)
+
+
+def test_undrop(soft: FakeLakekeeper) -> None:
+    """A table comes back under its name, if no other one has it; then, nothing is changed."""
+    (deleted,) = send(soft, "GET", f"{M}deleted-tabulars").json["tabulars"]
+    assert (deleted["namespace"], deleted["name"], deleted["typ"]) == (["gone"], "t", "generic-table")
+    body = {"targets": [{"id": deleted["id"], "type": "generic-table"}]}
+    send(soft, "POST", gone := GT.replace("/a/", "/gone/"), new("T"))
+    check(send(soft, "POST", UNDROP, body), 409, EXISTS)
+    send(soft, "DELETE", f"{gone}/T?force=true")
+    assert [send(soft, "POST", UNDROP, body).status for _ in range(2)] == [204, 204]
+    assert send(soft, "GET", f"{gone}/t").status == 200
 
 
 def test_content_types(server: FakeLakekeeper) -> None:

@@ -422,7 +422,13 @@ class DirectoryBackend(Backend):
             self._relative_place(id, location)
 
     async def restore_table(
-        self, id: TableId, location: str, properties: Mapping[str, str], schema: pa.Schema | None = None
+        self,
+        id: TableId,
+        location: str,
+        properties: Mapping[str, str],
+        schema: pa.Schema | None = None,
+        *,
+        former_id: TableId,
     ) -> Table:
         """Registers a table again; at the root, by removing the marker that hides it. See the base class."""
         self.check_declaration(id, location, properties)

@@ -23,6 +23,9 @@ API = "/lakekeeper/v1"
 ICEBERG_API = "/catalog/v1"
 """The path of the Iceberg REST API, which has the namespaces."""
 
+MANAGEMENT_API = "/management/v1/warehouse"
+"""The path of the management API, which restores deleted tables."""
+
 
 _DELETED = re.compile(r"([1-9]\d*) soft-deleted")
 """The number of deleted tables in the server's reason why a namespace is not empty."""
@@ -99,6 +102,19 @@ def lance_names(parent: NamespaceId, body: Any) -> Page[str]:
     return Page(names, page.token)
 
 
+def deleted_tables(routes: Routes) -> str:
+    """Returns the path of the deleted tables of a warehouse, whose id is the prefix of its routes."""
+    return f"{MANAGEMENT_API}{routes.prefix}/deleted-tabulars"
+
+
+def ids_of_deleted(id: TableId, body: Any) -> Page[str]:
+    """Returns a page of the UUIDs of deleted generic tables that had an id."""
+    wanted = [it.casefold() for it in id]
+    tables = (it for it in body["tabulars"] if it["typ"] == "generic-table")
+    uuids = [text(it["id"]) for it in tables if [part.casefold() for part in (*it["namespace"], it["name"])] == wanted]
+    return Page(uuids, iceberg_wire.page_token(body))
+
+
 def decode_table(id: TableId, options: Mapping[str, str], vend: bool, body: Any) -> Table:
     """Returns the Lance table in a load response; see `generic_tables.lance_table`."""
     return lance_table(id, options, body, vend=_vended_options if vend else None, folds_names=True)
@@ -128,6 +144,9 @@ ERRORS: ErrorTable = {
     ("NoSuchNamespaceException", "describe_table"): err.TableNotFoundError,
     ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
     (404, "declare_table"): err.NamespaceNotFoundError,
+    # A proxy hides the management API.
+    (404, "list_deleted_tables"): err.PermissionDeniedError,
+    (409, "undrop_table"): err.TableAlreadyExistsError,
     (409, "create_namespace"): err.NamespaceAlreadyExistsError,
     (409, "declare_table"): err.TableAlreadyExistsError,
     (409, "drop_namespace"): err.NamespaceNotEmptyError,

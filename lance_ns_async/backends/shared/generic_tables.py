@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from lance_namespace.errors import InternalError, InvalidInputError, InvalidTableStateError, LanceNamespaceError
@@ -28,6 +28,8 @@ from lance_ns_async.transports.http.transport import HttpTransport
 
 TYPE_KEY = "table_type"
 """The property that marks a Lance table for other tools."""
+
+T = TypeVar("T")
 
 Vend = Callable[[Mapping[str, Any], str], Mapping[str, str]]
 """Returns the storage options that a load response vends for a location."""
@@ -96,11 +98,11 @@ class GenericTableBackend(Backend):
         )
 
     async def _list_all(
-        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[str]]
-    ) -> Page[str]:
+        self, path: str, query: str, parent: NamespaceId, operation: str, decode: Callable[[Any], Page[T]]
+    ) -> Page[T]:
         """Returns all names as one page, which costs one call for each page of the server."""
 
-        async def fetch(token: str | None) -> Page[str]:
+        async def fetch(token: str | None) -> Page[T]:
             parameters = [query] if query else []
             if token is not None:
                 parameters.append(f"pageToken={quote(token, safe='')}")
@@ -108,7 +110,7 @@ class GenericTableBackend(Backend):
                 "GET", path, query="&".join(parameters), subject=parent, operation=operation, decode=decode
             )
 
-        names: dict[str, None] = {}
+        names: dict[T, None] = {}
         async with aclosing(walk(fetch)) as pages:
             async for _, page in pages:
                 names.update(dict.fromkeys(page.items))

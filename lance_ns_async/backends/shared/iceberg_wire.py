@@ -44,7 +44,7 @@ def read_error(body: Any, advice: Mapping[Code, str] = _ADVICE) -> tuple[tuple[C
 
 def namespace_names(body: Any) -> Page[str]:
     """Returns a page with the last level of each listed namespace."""
-    return Page([text(levels[-1]) for levels in body["namespaces"]], _token(body))
+    return Page([text(levels[-1]) for levels in body["namespaces"]], page_token(body))
 
 
 def table_names(levels: Sequence[str], body: Any) -> Page[str]:
@@ -55,7 +55,7 @@ def table_names(levels: Sequence[str], body: Any) -> Page[str]:
     """
     for identifier in body["identifiers"]:
         check_levels(levels, identifier.get("namespace"))
-    return Page([text(identifier["name"]) for identifier in body["identifiers"]], _token(body))
+    return Page([text(identifier["name"]) for identifier in body["identifiers"]], page_token(body))
 
 
 def namespace_properties(id: NamespaceId, body: Any) -> Mapping[str, str]:
@@ -75,7 +75,8 @@ def new_key() -> str:
     return str(UUID(int=millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1))
 
 
-def _token(body: Any) -> str | None:
+def page_token(body: Any) -> str | None:
+    """Returns the token of the next page; None on the last page."""
     return text(body.get("next-page-token") or "") or None
 
 

@@ -117,6 +117,8 @@ class FakeLakekeeper(FakeServer):
                 handlers = self._namespaces(request, steps, params)
             case "lakekeeper", "v1", prefix, *steps:
                 handlers = self._tables(request, steps, params)
+            case "management", "v1", "warehouse", prefix, *steps:
+                handlers = self._management(request, steps, params)
             case _:
                 return Answer(404)
         handler = _choose(handlers, request)
@@ -174,6 +176,29 @@ class FakeLakekeeper(FakeServer):
             case ["generic-tables", "rename"]:
                 return {"POST": lambda: self._rename(request)}
         return {}
+
+    def _management(self, request: Received, steps: Sequence[str], params: Mapping[str, str]) -> Mapping[str, Handler]:
+        match steps:
+            case []:
+                profile = {"type": "soft", "expiration-seconds": 604800} if self.warehouse.soft else {"type": "hard"}
+                return {"GET": lambda: Answer.of({"warehouse-id": self._prefix, "delete-profile": profile})}
+            case ["deleted-tabulars"]:
+                return {"GET": lambda: self._deleted(params)}
+            case ["deleted-tabulars", "undrop"]:
+                return {"POST": lambda: self._undrop(request)}
+        return {}
+
+    def _deleted(self, params: Mapping[str, str]) -> Answer:
+        items = [
+            {"id": it["id"], "name": it["name"], "namespace": self.warehouse.levels(it), "typ": "generic-table"}
+            for it in self.warehouse.deleted
+        ]
+        return self._page("tabulars", items, params)
+
+    def _undrop(self, request: Received) -> Answer:
+        targets = catalog.read(catalog.Undrop, request).targets
+        self.warehouse.undrop([str(it.id) for it in targets])
+        return Answer(204)
 
     def _children(self, params: Mapping[str, str]) -> Answer:
         parent = _levels(params["parent"]) if "parent" in params else ()

@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
-from uuid import uuid4
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -148,6 +148,23 @@ class LakekeeperWarehouse:
             self.deleted.append(table)
         del self.space(levels).tables[fold_name(name)]
 
+    def levels(self, table: Json) -> Levels:
+        """Returns the namespace of a table, as it is stored."""
+        return self.spaces[table["space"]].levels
+
+    def undrop(self, ids: Sequence[str]) -> None:
+        """Restores deleted tables under their names; those that are not deleted are left unchanged."""
+        tables = {it["id"]: it for it in (*self.deleted, *(t for s in self.spaces.values() for t in s.tables.values()))}
+        if not tables.keys() >= set(ids):
+            raise no_table()
+        for table in [it for it in self.deleted if it["id"] in ids]:
+            space, name = self.spaces[table["space"]], fold_name(table["name"])
+            if name in space.tables or name in space.iceberg:
+                message = "Tabular with the same name already exists in the namespace"
+                raise Refusal(409, "AlreadyExistsException", message)
+            self.deleted.remove(table)
+            space.tables[name] = table
+
     def rename(self, source: tuple[Levels, str], destination: tuple[Levels, str]) -> None:
         """Renames a table; another spelling of its own name counts as a change, too. A name that is taken, also by a
         deleted table, is reported as a missing table, and so is that of the table itself if its namespace is spelled
@@ -262,6 +279,15 @@ class Change(_Body):
 class Ident(_Body):
     namespace: list[str]
     name: str
+
+
+class Target(_Body):
+    id: Annotated[UUID, Field(strict=False)]
+    type: Literal["generic-table"]
+
+
+class Undrop(_Body):
+    targets: list[Target]
 
 
 class Rename(_Body):

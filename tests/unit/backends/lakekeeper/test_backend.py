@@ -14,6 +14,7 @@ import pytest
 from lance_namespace import DescribeTableResponse
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.fleet import undrop
 from lance_ns_async.fleet.copies import copy
 from tests.fakes.lakekeeper import FakeLakekeeper
 from tests.support.errors import catch
@@ -146,6 +147,54 @@ async def test_a_deregistered_table_can_be_restored_and_keeps_its_location() -> 
         with pytest.raises(err.InvalidInputError, match="a deleted table that can still be restored"):
             await ns.register_table(["n", "t"], location=location)
         assert (await ns.declare_table(["n", "t"])).location != location
+
+
+@asynccontextmanager
+async def soft_drop(tmp_path: Path) -> AsyncIterator[tuple[FakeLakekeeper, AsyncNamespace, str]]:
+    """Provides a warehouse with soft deletion and a table that was dropped with a retention, with its location."""
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri(), soft=True)) as (server, ns):
+        location = server.add_table(("n",), "t", properties={"k": "v"})
+        await ns.drop_table(["n", "t"], keep="7d")
+        yield server, ns, location
+
+
+async def test_a_dropped_table_is_restored_by_the_server(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        places = []
+        for _ in range(2):
+            places.append(server.add_table(("n",), "t"))
+            await ns.drop_table(["n", "t"], keep="7d")
+        server.add_table(("n",), "t")
+        for as_, advice in ((None, "pass as_"), ("m.u", "rename that table first")):
+            with pytest.raises(err.TableAlreadyExistsError, match=advice):
+                await undrop(ns, location, as_=as_)
+        await ns.rename_table(["n", "t"], new_table_name="later")
+        await undrop(ns, location, as_="m.u")
+        restored = await describe(ns, "m", "u")
+        assert (restored.location, restored.properties) == (location, {"k": "v"})
+        await undrop(ns, places[0])
+        assert sorted((await ns.list_tables(["n"])).tables) == ["later", "t"]
+        assert [table["base-location"] for table in server.warehouse.deleted] == places[1:]
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"), [(403, "GET .*deleted-"), (403, "POST .*/undrop"), (404, "GET .*deleted-")]
+)
+async def test_an_undrop_needs_the_management_api(tmp_path: Path, status: int, fault: str) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        server.fail(status, match=fault)
+        with pytest.raises(err.PermissionDeniedError, match="the rights to list the deleted tables of the warehouse"):
+            await undrop(ns, location)
+        server.cut(match="POST .*/undrop", when="after")
+        await undrop(ns, location)
+        assert (await ns.list_tables(["n"])).tables == ["t"]
+
+
+async def test_a_table_that_the_server_does_not_keep_any_more_is_registered(tmp_path: Path) -> None:
+    async with soft_drop(tmp_path) as (server, ns, location):
+        server.warehouse.deleted.clear()
+        await undrop(ns, location)
+        assert (await describe(ns, "n", "t")).location == location
 
 
 async def test_a_protected_table_is_not_removed(server: FakeLakekeeper, ns: AsyncNamespace) -> None:
