@@ -33,7 +33,7 @@ PURGED, KEPT = "purged", "kept"
 
 _ROUND = 512  # Maximum number of folders that are looked at, and of tables that are purged, at once.
 
-_WHY_KEPT = "its drop was interrupted, is not its last one, or was of another folder; undrop it, or delete it by hand"
+_WHY_KEPT = "its drop or undrop was interrupted, or it was dropped again or copied; undrop it, or delete it by hand"
 
 _TIMEOUT = 3600.0  # Seconds for the deletion of one table.
 
