@@ -45,6 +45,7 @@ PARAMS = [
 ]
 
 
+@pytest.mark.timeout(1200)  # A thorough run kills some hundred processes.
 @pytest.mark.parametrize("name", PARAMS)
 def test_a_killed_process_loses_no_dropped_table(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
