@@ -34,8 +34,8 @@ PURGED, KEPT = "purged", "kept"
 _ROUND = 512  # Maximum number of folders that are looked at, and of tables that are purged, at once.
 
 _WHY_KEPT = (
-    "its drop was interrupted, is not its last one, was of another folder, or is later by the clock of the storage; "
-    "undrop it, or delete it by hand"
+    "its drop or undrop was interrupted, it was dropped again or copied, or its drop is later by the clock of the "
+    "storage; undrop it, or delete it by hand"
 )
 
 _TIMEOUT = 3600.0  # Seconds for the deletion of one table.

@@ -33,7 +33,7 @@ from lance_ns_async.lifecycle.manifests import number_of
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.storage import datasets, dir_markers
 from lance_ns_async.storage.files import delete, download, open_files
-from lance_ns_async.storage.lance_layout import DATA, DROP_NOTES, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
+from lance_ns_async.storage.lance_layout import DATA, UNIQUE_NAMES, VERSIONS, has_manifest, is_data_file
 from lance_ns_async.storage.locations import SCHEMES, without_suffix
 from lance_ns_async.storage.threads import in_thread, under_way
 
@@ -98,8 +98,17 @@ async def drop(backend: Backend, id: TableId, retain: Callable[[Table], Awaitabl
     return table
 
 
-async def delete_data(table: Table) -> None:
+_LAST_MARKS = (".json", ".purge", dir_markers.HIDDEN_MARK)
+"""The ends of the names of marks that are deleted last, in this order: until all data and the marks of undrops are
+deleted, another purge finishes this one, and then a directory hides what is left."""
+
+
+async def delete_data(table: Table, *, is_partial: bool) -> None:
     """Deletes the data at the location of a dropped table; last what marks it as one.
+
+    Args:
+        table: The table.
+        is_partial: Whether a part may be deleted, so that files belong to it even if there is no version.
 
     Raises:
         InvalidTableStateError: The location contains other tables or files; nothing was deleted.
@@ -109,15 +118,23 @@ async def delete_data(table: Table) -> None:
     paths = await datasets.check_alone(table)
 
     def work() -> None:
-        _delete(table, [path for path in _select(table, paths) if not dir_markers.is_marker(path)])
+        own = [*paths, *_unfinished(table)] if is_partial else _select(table, paths)
+        _delete(table, [path for path in own if not dir_markers.is_marker(path)])
         session = open_files(table.location, table.storage_options)
-        # The files of drops are first: until all data is deleted, another purge finishes this one.
-        for mark in sorted(filter(dir_markers.is_marker, paths), key=lambda it: not it.startswith(DROP_NOTES)):
+        place = local_path(table.location)
+        for mark in sorted(filter(dir_markers.is_marker, paths), key=_rank):
+            if place is not None and mark == dir_markers.HIDDEN_MARK:
+                _remove_empty(place)  # pylance takes a folder with folders for a table.
             delete(session, mark)
-        if (place := local_path(table.location)) is not None:
+        if place is not None:
             _remove_empty(place)
 
     await in_thread(table, work, changes=True)
+
+
+def _rank(mark: str) -> int:
+    """Returns the position of a mark in the order of deletions."""
+    return next((rank for rank, end in enumerate(_LAST_MARKS, 1) if mark.endswith(end)), 0)
 
 
 def _select(table: Table, paths: Sequence[str]) -> Sequence[str]:

@@ -12,7 +12,8 @@ look again after they have acted, so that one of two at the same time sees the o
   is registered there, or another drop has written a file since.
 - An undrop marks the id that it restores, registers it, and takes this back if a file is marked by a purge, if a purge
   has deleted the mark, or if the table is registered under the id of another mark. Then it deletes the files of drops;
-  its mark stays until the data is deleted.
+  its mark stays until the data is deleted. While a file that the mark names is there, the undrop is in progress or was
+  killed, and no purge begins: another client may have deregistered the restored table later, to keep its data.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ async def undrop(backend: Backend, dropped: DroppedTable, id: TableId, options: 
     if before.newest is None or before.newest.is_purged:
         raise _gone(dropped, before)
     mark = f"{uuid4().hex}{_UNDROP}"
-    await in_thread(place, partial(_write, place, mark, {"id": list(id)}), changes=True)
+    content = {"id": list(id), "drops": [*before.records]}
+    await in_thread(place, partial(_write, place, mark, content), changes=True)
     table: Table | None = None
 
     async def undo(_: BaseException) -> None:
@@ -201,19 +203,25 @@ async def begin_purge(
 
     Returns:
         The files of drops that it has seen; None if it must not be purged: a drop has a later end or may be in
-            progress, no drop is known to be done, or the folder is a copy.
+            progress, no drop is known to be done, an undrop did not end, or the folder is a copy.
 
     Cost: a listing, and a write of a small file for each file of a drop.
     """
     place = _place(dropped.location, options)
     seen = await _look(place)
     drops = seen.records.values()
-    if not any(it.is_done for it in drops) or not all(same_place(it.noted_location, it.location) for it in drops):
+    if not any(it.is_done or it.is_purged for it in drops):
+        return None
+    if not all(same_place(it.noted_location, it.location) for it in drops):
         return None
     ages = await in_thread(place, partial(_ages, place, seen.records))
     for name, it in seen.records.items():
+        # A purge that marked it has found that it ended, and may have deleted the file of its end.
+        if it.is_purged:
+            continue
         keep = it.until - it.dropped if it.is_done else _LONGEST_DROP
-        if it.dropped + keep > before or ages.get(name, keep) < keep - _RESOLUTION:
+        is_late = it.dropped + keep > before or ages.get(name, keep) < keep - _RESOLUTION
+        if is_late or name in seen.restored:
             return None
     for name in () if dry_run else seen.records:
         await in_thread(place, partial(_write, place, name.replace(_RECORD, _PURGE), {}), changes=True)
@@ -234,7 +242,7 @@ async def finish_purge(dropped: DroppedTable, seen: Collection[str], options: Ma
     now = await _look(place)
     if now.records.keys() - seen:
         return False
-    await delete_data(place)
+    await delete_data(place, is_partial=dropped.is_purged)
     return True
 
 
@@ -248,6 +256,8 @@ class _Seen:
     """The names of the marks of purges."""
     undrops: Mapping[str, TableId]
     """The ids as which the table was brought back, or is to be, by the names of the marks."""
+    restored: Collection[str] = ()
+    """The names of the files whose drops these marks take back."""
 
     def names_of_drops(self) -> Collection[str]:
         """Returns the names of the files of drops and of their marks, those of drops first."""
@@ -288,7 +298,7 @@ def _read(place: Table) -> _Seen:
         return _Seen({}, (), {})  # Otherwise, pylance would create it.
     session = files.open_files(place.location, place.storage_options)
     names = {path.rpartition("/")[2] for path in session.list(DROP_NOTES)}
-    records, undrops = {}, {}
+    records, undrops, restored = {}, {}, set[str]()
     for name in sorted(names):
         if not name.endswith((_RECORD, _UNDROP)):
             continue
@@ -298,12 +308,13 @@ def _read(place: Table) -> _Seen:
         try:
             if name.endswith(_UNDROP):
                 undrops[name] = TableId(content["id"])
+                restored.update(content["drops"])
             else:
                 marks = {it: name.replace(_RECORD, it) in names for it in (_DONE, _PURGE)}
                 records[name] = _record(content, place.location, is_done=marks[_DONE], is_purged=marks[_PURGE])
         except (ValueError, KeyError, TypeError, err.InvalidInputError) as e:
             raise _damaged(place, name, e) from e
-    return _Seen(records, [name for name in names if name.endswith(_PURGE)], undrops)
+    return _Seen(records, [name for name in names if name.endswith(_PURGE)], undrops, restored)
 
 
 def _ages(place: Table, names: Iterable[str]) -> Mapping[str, timedelta]:

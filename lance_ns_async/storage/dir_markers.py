@@ -75,7 +75,7 @@ def _has_files(path: str) -> bool:
 
 def _remove_empty_folders(location: str) -> None:
     if (path := local_path(location)) is not None:
-        for folder in (os.path.join(path, "data"), path):
+        for folder in (os.path.join(path, "data"), os.path.join(path, DROP_NOTES), path):
             # The folder may contain files that other clients are writing.
             with suppress(OSError):
                 os.rmdir(folder)

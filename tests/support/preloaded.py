@@ -19,6 +19,7 @@ for _module in (
     "lance_ns_async.backends.directory.transport",
     "tests.consistency.crash",
     "tests.consistency.races",
+    "tests.consistency.undrops",
 ):
     import_module(_module)
 

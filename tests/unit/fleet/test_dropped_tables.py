@@ -78,8 +78,11 @@ def test_a_table_at_the_root_keeps_its_name_until_it_is_purged(ns: DirNamespace)
     with pytest.raises(TableAlreadyExistsError, match=r"fleet\.undrop"):
         ns.declare_table("top")
     sync.undrop(ns, "top")
+    place = folder(ns, "top")
     ns.drop_table("top", keep=0.001)
     assert [row.outcome for row in sync.purge(ns).rows] == ["purged"]
+    (place / ".lance-ns-dropped").mkdir(parents=True)
+    (place / ".lance-deregistered").touch()  # As if the purge had been killed at its end.
     ns.write("top", ROWS)
 
 
@@ -123,6 +126,8 @@ def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> N
     (record,) = (place / ".lance-ns-dropped").glob("*.json")
     assert json.loads(record.read_text())["id"] == ["s", "t"]
     record.with_suffix(".purge").write_text("{}")
+    record.with_suffix(".done").unlink()
+    shutil.rmtree(place / "_versions")
     assert [row.outcome for row in sync.dropped(ns).rows] == ["purging"]
     with pytest.raises(TableNotFoundError, match="a purge deletes its data"):
         sync.undrop(ns, "s.t")
@@ -180,6 +185,10 @@ def test_what_may_be_wanted_is_not_purged(ns: DirNamespace, tmp_path: Path) -> N
     done.unlink()  # Its drop was killed, perhaps before the table was deregistered by somebody else.
     assert outcomes() == {place.name: "kept", "copied": "kept"}
     done.touch()
+    mark = notes / "0.undrop"  # An undrop was killed, perhaps before the table was deregistered by somebody else.
+    mark.write_text(json.dumps({"id": ["s", "t"], "drops": [record.name]}))
+    assert outcomes() == {place.name: "kept", "copied": "kept"}
+    mark.unlink()
     (notes / "0.json").write_text(json.dumps(later | {"dropped": "2000-01-01T00:00:00+00:00"}))
     (notes / "0.done").touch()  # Another drop has a later end, by a clock that is late.
     assert outcomes() == {place.name: "kept", "copied": "kept"}
