@@ -33,6 +33,7 @@ from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import parse_lines, parse_pairs, parse_storage_options, read_text
 from lance_ns_async.cli.selecting import complete_profile, hint_at_missing
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, TableId, is_pattern
+from lance_ns_async.operations.tiers import MAX_SMALL_FRAGMENTS
 
 if TYPE_CHECKING:
     from lance_ns_async.fleet import MaintenancePlan, Report
@@ -401,7 +402,9 @@ def maintain(
     target_rows: Annotated[
         int | None, Option(min=1, help="Rows of a compacted fragment; by default 1,048,576.")
     ] = None,
-    min_fragments: Annotated[int, Option(min=1, help="Merge only if a table has this many fragments to merge.")] = 2,
+    max_small_fragments: Annotated[
+        int, Option(min=1, help="Number of small fragments that may stay in a table; 1 merges all.")
+    ] = MAX_SMALL_FRAGMENTS,
     index: Annotated[bool, Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
     cleanup: Annotated[
         bool, Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
@@ -424,7 +427,7 @@ def maintain(
     """Compact tables, refresh their indexes, and remove old versions."""
     from lance_ns_async.fleet import CleanupOptions, CompactOptions, Report, sync
 
-    merge = CompactOptions(target_rows=target_rows, min_fragments=min_fragments)
+    merge = CompactOptions(target_rows=target_rows, max_small_fragments=max_small_fragments)
     age = None if older_than == "any" else older_than
     clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
     if (master or conf) and engine == "local":

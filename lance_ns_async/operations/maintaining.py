@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lance_ns_async.model import Table
+from lance_ns_async.operations import tiers
 from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.lance_layout import DATA
 
@@ -25,6 +26,8 @@ _SYSTEM_INDEX = "__lance"  # The beginning of the names of indexes that Lance ke
 
 Kind: TypeAlias = Literal["examine", "rewrite", "clean up"]
 """The kinds of tasks that need no catalog."""
+
+_DELETED_SHARE = 0.1  # Lance's default for the share of deleted rows above which a fragment is rewritten.
 
 TARGET_ROWS = 1024 * 1024
 """Lance's default for the number of rows of a compacted fragment."""
@@ -69,8 +72,8 @@ class Examination:
     """The limits of a clean-up; None for no look at versions and unused files."""
     compaction: Mapping[str, Any] | None = None
     """The options of the compaction to plan, as pylance has them; None for no plan."""
-    min_fragments: int = 1
-    """Tasks that only merge are omitted if they merge fewer fragments than this in total."""
+    max_small_fragments: int = tiers.MAX_SMALL_FRAGMENTS
+    """Maximum number of small fragments that stay at the end of the dataset."""
 
     def encoded(self) -> str:
         """Returns the content of an "examine" task."""
@@ -119,7 +122,7 @@ def examine(dataset: LanceDataset, what: Examination) -> tuple[DatasetState, Seq
     Cost: with `cleanup`, a listing of the table's files and a read of each version, as a clean-up itself.
     """
     state = read_state(dataset, what)
-    return state, () if what.compaction is None else _plan_tasks(dataset, what.compaction, what.min_fragments)
+    return state, () if what.compaction is None else _plan_tasks(dataset, what.compaction, what)
 
 
 def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
@@ -147,17 +150,23 @@ def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
     )
 
 
-def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], min_fragments: int) -> Sequence[RewriteTask]:
+def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], what: Examination) -> Sequence[RewriteTask]:
     from lance.optimize import Compaction
 
+    fragments = [(it.fragment_id, it.metadata.physical_rows, it.num_deletions) for it in dataset.get_fragments()]
+    live = [rows - deletions for _, rows, deletions in fragments]
+    groups = tiers.fragments_to_merge(live, what.target_rows, what.max_small_fragments)
+    merged = {fragments[position][0] for group in groups for position in group}
+    most_deleted = options.get("materialize_deletions_threshold", _DELETED_SHARE)
+    if not options.get("materialize_deletions", True):
+        most_deleted = 1.0
+    left = [id for id, rows, deletions in fragments if id not in merged and deletions <= most_deleted * rows]
     tasks = []
-    plan: Any = Compaction.plan(dataset, cast(Any, dict(options)))
+    plan: Any = Compaction.plan(dataset, cast(Any, {**options, "excluded_fragment_ids": left}))
     for task in plan.tasks:
         size = sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
         deleted = sum(fragment.num_deletions for fragment in task.fragments)
         tasks.append(RewriteTask(_pack(task.json()), len(task.fragments), size, deleted))
-    if sum(task.fragments for task in tasks) < min_fragments and not any(task.deleted_rows for task in tasks):
-        return []
     return tasks
 
 

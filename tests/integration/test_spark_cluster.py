@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
-from lance_ns_async.fleet import sync
+from lance_ns_async.fleet import CompactOptions, sync
 from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
 from lance_ns_async.spark.local import local_spark
 from tests.fakes.iceberg import FakeIceberg
@@ -33,6 +33,7 @@ from tests.support.spark import SPARK, stop_spark
 pytestmark = [*SPARK, pytest.mark.long]
 TABLES = 16
 WRITTEN = 8
+MERGE_ALL = CompactOptions(max_small_fragments=1)
 EXECUTORS = 2 if budget.is_thorough else 1
 SECRET = f"hush-{secrets.token_hex(8)}"
 
@@ -125,7 +126,9 @@ def test_writers_and_maintenance_on_executors_make_no_catalog_call(spark: SparkS
         server.clear()
         driver = resolver.namespace
         assert isinstance(driver, Namespace)
-        assert sync.maintain(driver, "new.*", engine=SparkEngine(spark)).counts == {"maintained": WRITTEN}
+        assert sync.maintain(driver, "new.*", compact=MERGE_ALL, engine=SparkEngine(spark)).counts == {
+            "maintained": WRITTEN
+        }
         # Two pages of the listing, and a describe for each table.
         assert len(server.requests) == WRITTEN + 2
         locations = resolver.prefetch("new.*")

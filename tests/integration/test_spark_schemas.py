@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace, TableId
-from lance_ns_async.fleet import sync
+from lance_ns_async.fleet import CompactOptions, sync
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from tests.contract.rest_sites import rest_on_pylance
 from tests.integration.spark_lake import Lake
@@ -92,7 +92,9 @@ def test_tables_of_a_rest_server_are_written_read_and_maintained(
     assert (frame.count(), frame.where("_table = 'sales$t5'").count()) == (180, 20)
     driver = resolver.namespace
     assert isinstance(driver, Namespace)
-    assert sync.maintain(driver, "sales.t*", engine=SparkEngine(spark)).counts == {"maintained": 6}
+    assert sync.maintain(
+        driver, "sales.t*", compact=CompactOptions(max_small_fragments=1), engine=SparkEngine(spark)
+    ).counts == {"maintained": 6}
     resolver.forget("sales.t*")
     assert resolver.prefetch("sales.*").dataframe(spark, filter="id >= 30").count() == 90
 

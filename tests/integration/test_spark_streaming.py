@@ -14,7 +14,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from lance_ns_async import Namespace
-from lance_ns_async.fleet import CleanupOptions, sync
+from lance_ns_async.fleet import CleanupOptions, CompactOptions, sync
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import maintaining
@@ -33,6 +33,7 @@ pytestmark = [
 ]  # the keys must expire with each batch
 
 BATCHES = 3
+MERGE_ALL = CompactOptions(max_small_fragments=1)
 
 
 @pytest.fixture
@@ -139,7 +140,8 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, m
     assert len(plan.pending) == TABLES and f"{TABLES} tables" in repr(plan)
     by_spark = sync.plan_maintenance(many_tables.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark))
     assert by_spark.tables == plan.tables
-    report = sync.maintain(many_tables.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark, partitions=5))
+    engine = SparkEngine(spark, partitions=5)
+    report = sync.maintain(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup, engine=engine)
     assert report.counts == {"maintained": TABLES - 2, "failed": 2}
     assert {str(row.id) for row in report.problems} == {"db$t7", "db$t9"}
     assert json.loads(report.to_json())["counters"]["fragments after"] == TABLES - 2
@@ -152,7 +154,8 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, m
         assert sorted(table["id"].to_pylist()) == rows(n)["id"].to_pylist()
         assert len(dataset.get_fragments()) == 1 and len(dataset.versions()) == 1
         assert len([*Path(paths[f"t{n}"], "data").iterdir()]) == 1
-    again = sync.maintain(many_tables.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark))
+    engine = SparkEngine(spark)
+    again = sync.maintain(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup, engine=engine)
     assert again.counts == {"unchanged": TABLES - 2, "failed": 2}
 
 
@@ -164,7 +167,9 @@ def test_versions_of_the_catalog_are_committed_by_the_driver(spark: SparkSession
             for name in ("a", "b"):
                 for n in range(3):
                     namespace.write(["db", name], rows(n), mode="append" if n else "create")
-            assert sync.maintain(namespace, "db.*", engine=SparkEngine(spark)).counts == {"maintained": 2}
+            assert sync.maintain(namespace, "db.*", compact=MERGE_ALL, engine=SparkEngine(spark)).counts == {
+                "maintained": 2
+            }
             at = LocationResolver(namespace).prefetch("db.a")["db.a"]
             assert (at.version, at.fragments, at.rows) == (5, 1, 180)
 
@@ -172,7 +177,9 @@ def test_versions_of_the_catalog_are_committed_by_the_driver(spark: SparkSession
 async def test_results_arrive_with_each_spark_task_and_errors_are_results(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     dataset = lance.write_dataset(pa.table({"id": range(40)}), path, max_rows_per_file=4)
-    _, tasks = maintaining.examine(dataset, Examination(compaction={"target_rows_per_fragment": 20}))
+    _, tasks = maintaining.examine(
+        dataset, Examination(max_small_fragments=1, compaction={"target_rows_per_fragment": 20})
+    )
     assert len(tasks) == 2
     table, gone = Table(TableId(["t"]), path), Table(TableId(["gone"]), str(tmp_path / "gone"))
     jobs = [Job(table, "rewrite", task.content, 1, n) for n, task in enumerate(tasks)]

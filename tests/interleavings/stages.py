@@ -20,7 +20,7 @@ from lance_namespace.errors import (
 
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.calls.steps import Step
-from lance_ns_async.fleet import CleanupOptions, copy, maintain, purge, undrop
+from lance_ns_async.fleet import CleanupOptions, CompactOptions, copy, maintain, purge, undrop
 from tests.contract.site import Site
 from tests.interleavings.model import EXCUSED, Rules, check, state_before
 from tests.interleavings.programs import (
@@ -182,7 +182,8 @@ class Stage:
             case "branch":
                 await ns.create_table_branch({"id": id, "name": "br", "from_version": 1})
             case "maintain":
-                report = await maintain(ns, [id], cleanup=CleanupOptions(older_than="0s"))
+                compact, cleanup = CompactOptions(max_small_fragments=1), CleanupOptions(older_than="0s")
+                report = await maintain(ns, [id], compact=compact, cleanup=cleanup)
                 if report.problems:
                     raise ConcurrentModificationError(str(report.problems[0].reason))
             case "copy" | "sync":

@@ -13,6 +13,7 @@ from lance_namespace.errors import InvalidInputError
 from lance_ns_async.fleet.table_search import parse_age
 from lance_ns_async.model import TableId
 from lance_ns_async.operations.maintaining import TARGET_ROWS, CleanupLimits, DatasetState, Examination
+from lance_ns_async.operations.tiers import MAX_SMALL_FRAGMENTS
 from lance_ns_async.rendering import counted, duration, size_text
 from lance_ns_async.tabular import Row, Tabular
 
@@ -30,13 +31,14 @@ class CompactOptions:
 
     target_rows: int | None = None
     """Rows of a compacted fragment; None for the setting of the table, or else Lance's default of 1,048,576."""
-    min_fragments: int = 2
-    """Minimum number of fragments to merge in a table; tables with deleted rows to remove are compacted in any case."""
+    max_small_fragments: int = MAX_SMALL_FRAGMENTS
+    """Maximum number of small fragments that stay at the end of a table, where appends add them; 1 merges all. If there
+    are more, the last ones of about the same size are merged, so that few rows are written again and again."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further options of pylance's `CompactionOptions`, such as `max_source_bytes`."""
 
     def __post_init__(self) -> None:
-        for name, value in (("target_rows", self.target_rows), ("min_fragments", self.min_fragments)):
+        for name, value in (("target_rows", self.target_rows), ("max_small_fragments", self.max_small_fragments)):
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} {value}: must be at least 1")
         if self.options:
@@ -135,7 +137,7 @@ class MaintenanceOptions:
             self.index is not None,
             None if self.cleanup is None else self.cleanup.limits(),
             None if self.compact is None else compact.for_pylance(),
-            compact.min_fragments,
+            compact.max_small_fragments,
         )
 
 

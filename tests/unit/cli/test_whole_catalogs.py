@@ -167,6 +167,7 @@ def options(tmp_path: Path) -> list[str]:
 
 
 def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> None:
+    options += ["--max-small-fragments", "1"]
     plan = Run("maintain", "*", "--dry-run", "-o", "json", *options)
     steps = {table["id"]: table["steps"] for table in json.loads(plan.out)["tables"]}
     assert plan.code == 0 and steps == {"a": ["compact"], "b": ["compact"]}
@@ -182,7 +183,7 @@ def test_a_failed_table_has_an_exit_code(options: list[str], tmp_path: Path) -> 
     for file in (tmp_path / "lake" / "a.lance" / "data").iterdir():
         file.write_bytes(b"no data")
     out = tmp_path / "report.parquet"
-    result = Run("maintain", "*", "--out", str(out), *options)
+    result = Run("maintain", "*", "--max-small-fragments", "1", "--out", str(out), *options)
     assert result.code == 1 and "1 maintained" in result.err and "1 failed" in result.err
     assert sorted(pq.read_table(out)["outcome"].to_pylist()) == ["failed", "maintained"]
 

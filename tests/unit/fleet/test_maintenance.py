@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from tests.fakes.iceberg import FakeIceberg
 
 TABLES = 6
 ALL_OLD = CleanupOptions(older_than=None)
+MERGE_ALL = CompactOptions(max_small_fragments=1)
+
+maintain_now = partial(sync.maintain, compact=MERGE_ALL)
+plan_now = partial(sync.plan_maintenance, compact=MERGE_ALL)
 
 
 @pytest.fixture
@@ -77,9 +82,9 @@ class Interfering(LocalEngine):
 
 
 def test_a_plan_says_what_there_is_to_do_and_changes_nothing(namespace: Namespace) -> None:
-    sync.maintain(namespace, "db.t1", cleanup=ALL_OLD)
+    maintain_now(namespace, "db.t1", cleanup=ALL_OLD)
     before = {n: namespace.open(["db", f"t{n}"]).version for n in range(TABLES)}
-    plan = sync.plan_maintenance(namespace, "db.*", cleanup=CleanupOptions(older_than=None, retain_versions=2))
+    plan = plan_now(namespace, "db.*", cleanup=CleanupOptions(older_than=None, retain_versions=2))
     assert isinstance(plan, MaintenancePlan)
     assert [str(table.id) for table in plan.pending] == ["db$t0", "db$t2", "db$t3", "db$t4", "db$t5"]
     first = plan.pending[0]
@@ -93,12 +98,12 @@ def test_a_plan_says_what_there_is_to_do_and_changes_nothing(namespace: Namespac
 
 
 def test_a_plan_has_no_secrets(namespace: Namespace) -> None:
-    plan = sync.plan_maintenance(namespace, "db.*")
+    plan = plan_now(namespace, "db.*")
     assert "hush" not in f"{plan!r} {plan.tables!r} {plan.to_json()} {plan._repr_html_()}"
 
 
 def test_tables_are_compacted_once_and_keep_their_rows(namespace: Namespace) -> None:
-    report = sync.maintain(namespace, "db.*", cleanup=ALL_OLD)
+    report = maintain_now(namespace, "db.*", cleanup=ALL_OLD)
     assert report.counts == {"maintained": TABLES}
     assert report.counters["fragments before"] == TABLES * 5 and report.counters["fragments after"] == TABLES
     row = report.rows[0]
@@ -107,19 +112,19 @@ def test_tables_are_compacted_once_and_keep_their_rows(namespace: Namespace) -> 
         assert ids(namespace, f"t{n}") == [*range(50)] and fragments(namespace, f"t{n}") == 1
         assert len(namespace.open(["db", f"t{n}"]).versions()) == 1
     versions = [namespace.open(["db", f"t{n}"]).version for n in range(TABLES)]
-    assert sync.maintain(namespace, "db.*", cleanup=ALL_OLD).counts == {"unchanged": TABLES}
+    assert maintain_now(namespace, "db.*", cleanup=ALL_OLD).counts == {"unchanged": TABLES}
     assert [namespace.open(["db", f"t{n}"]).version for n in range(TABLES)] == versions
 
 
 def test_steps_can_be_omitted_and_deleted_rows_are_removed(namespace: Namespace) -> None:
-    assert sync.maintain(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
-    assert sync.maintain(namespace, "db.t0", compact=CompactOptions(min_fragments=6)).counts == {"unchanged": 1}
-    assert sync.maintain(namespace, "db.t0", cleanup=False).counts == {"maintained": 1}
+    assert maintain_now(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
+    assert maintain_now(namespace, "db.t0", compact=CompactOptions(max_small_fragments=5)).counts == {"unchanged": 1}
+    assert maintain_now(namespace, "db.t0", cleanup=False).counts == {"maintained": 1}
     assert len(namespace.open(["db", "t0"]).versions()) == 7
     with pytest.raises(InvalidInputError, match="all are False"):
-        sync.maintain(namespace, "db.t0", compact=False, index=False, cleanup=False)
+        maintain_now(namespace, "db.t0", compact=False, index=False, cleanup=False)
     namespace.open(["db", "t1"]).delete("id % 10 < 5")
-    (row,) = sync.maintain(namespace, "db.t1", compact=CompactOptions(min_fragments=100)).rows
+    (row,) = maintain_now(namespace, "db.t1", compact=CompactOptions(max_small_fragments=100)).rows
     assert (row.fields["deleted_rows_before"], row.fields["deleted_rows_after"]) == (25, 0)
     assert len(ids(namespace, "t1")) == 25
 
@@ -130,12 +135,12 @@ def test_a_failure_does_not_affect_other_tables(namespace: Namespace) -> None:
     for file in (folder(namespace, "t2") / "_versions").glob("*.manifest"):
         file.write_bytes(b"no manifest")
     namespace.declare_table({"id": ["db", "empty"]})
-    report = sync.maintain(namespace, ["db.*", "db$gone"], cleanup=ALL_OLD)
+    report = maintain_now(namespace, ["db.*", "db$gone"], cleanup=ALL_OLD)
     expected = {"t0": "maintained", "t1": "failed", "t2": "failed", "gone": "missing", "empty": "without data"}
     assert outcomes(report) == {**expected, **{f"t{n}": "maintained" for n in range(3, TABLES)}}
     assert {str(row.id) for row in report.problems} == {"db$t1", "db$t2", "db$gone"}
     assert all(row.reason for row in report.problems)
-    plan = sync.plan_maintenance(namespace, ["db.*", "db$gone"])
+    plan = plan_now(namespace, ["db.*", "db$gone"])
     assert {str(row.id) for row in plan.problems} == {"db$t2", "db$gone"} and "2 could not be examined" in plan.line()
     assert [str(row.id) for row in plan.without_data] == ["db$empty"] and "1 without data" in plan.line()
 
@@ -144,11 +149,11 @@ def test_a_failure_does_not_affect_other_tables(namespace: Namespace) -> None:
 def test_indexes_get_the_rows_they_lack(namespace: Namespace, kind: Any) -> None:
     namespace.open(["db", "t0"]).create_scalar_index("id", kind)
     fill(namespace, "t0", first=5)
-    (table,) = sync.plan_maintenance(namespace, "db.t0").tables
+    (table,) = plan_now(namespace, "db.t0").tables
     assert table.state.stale_indexes == ("id_idx",) and table.state.unindexed_rows == 50
-    (row,) = sync.maintain(namespace, "db.t0").rows
+    (row,) = maintain_now(namespace, "db.t0").rows
     assert row.fields["steps"] == ["index", "compact"] and row.fields["fragments_after"] == 1
-    assert sync.maintain(namespace, "db.t0").counts == {"unchanged": 1}
+    assert maintain_now(namespace, "db.t0").counts == {"unchanged": 1}
     dataset = namespace.open(["db", "t0"])
     assert dataset.describe_indices()[0].num_rows_indexed == 100
     assert dataset.to_table(filter="id >= 95")["id"].to_pylist() == [95, 96, 97, 98, 99]
@@ -158,48 +163,48 @@ def test_an_index_for_which_there_are_too_few_rows_is_left_alone(namespace: Name
     vectors = pa.array([[n / 256, 1.0] for n in range(128)], pa.list_(pa.float32(), 2))
     dataset = namespace.write(["db", "v"], pa.table({"v": vectors}))
     dataset.create_index("v", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
-    assert sync.maintain(namespace, "db.v", compact=False).counts == {"unchanged": 1}
+    assert maintain_now(namespace, "db.v", compact=False).counts == {"unchanged": 1}
     namespace.write(["db", "v"], pa.table({"v": vectors}), mode="append")
-    assert sync.maintain(namespace, "db.v", compact=False).rows[0].fields["steps"] == ["index"]
+    assert maintain_now(namespace, "db.v", compact=False).rows[0].fields["steps"] == ["index"]
     assert namespace.open(["db", "v"]).describe_indices()[0].num_rows_indexed == 256
 
 
 def test_indexes_are_left_alone_on_request(namespace: Namespace) -> None:
     namespace.open(["db", "t0"]).create_scalar_index("id", "BTREE")
     fill(namespace, "t0", first=5)
-    assert sync.maintain(namespace, "db.t0", index=False, compact=False).counts == {"unchanged": 1}
-    report = sync.maintain(namespace, "db.t0", index=IndexOptions(retrain=True), compact=False)
+    assert maintain_now(namespace, "db.t0", index=False, compact=False).counts == {"unchanged": 1}
+    report = maintain_now(namespace, "db.t0", index=IndexOptions(retrain=True), compact=False)
     assert report.rows[0].fields["steps"] == ["index"]
 
 
 def test_versions_with_tags_stay(namespace: Namespace) -> None:
     namespace.open(["db", "t0"]).tags.create("keep", 2)
-    (row,) = sync.maintain(namespace, "db.t0", cleanup=CleanupOptions(older_than="0s", retain_versions=2)).rows
+    (row,) = maintain_now(namespace, "db.t0", cleanup=CleanupOptions(older_than="0s", retain_versions=2)).rows
     assert row.fields["versions_removed"] == 4 and row.fields["bytes_removed"] > 0
     assert [it["version"] for it in namespace.open(["db", "t0"]).versions()] == [2, 6, 7]
     assert lance.dataset(str(folder(namespace, "t0")), version="keep").count_rows() == 20
     # The newest versions stay for the next run, too.
-    assert sync.maintain(namespace, "db.t0", cleanup=CleanupOptions(older_than="1h")).counts == {"unchanged": 1}
+    assert maintain_now(namespace, "db.t0", cleanup=CleanupOptions(older_than="1h")).counts == {"unchanged": 1}
 
 
 def test_unused_files_are_removed_after_a_time_or_on_request(namespace: Namespace) -> None:
     data = folder(namespace, "t0") / "data"
     shutil.copy(next(data.iterdir()), data / "0123456789.lance")
     # A writer may be about to commit this file.
-    (table,) = sync.plan_maintenance(namespace, "db.t0", compact=False).tables
-    assert table.steps == () and sync.maintain(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
+    (table,) = plan_now(namespace, "db.t0", compact=False).tables
+    assert table.steps == () and maintain_now(namespace, "db.t0", compact=False).counts == {"unchanged": 1}
     assert (data / "0123456789.lance").exists()
     cleanup = CleanupOptions(delete_unverified=True)
-    (table,) = sync.plan_maintenance(namespace, "db.t0", cleanup=cleanup).tables
+    (table,) = plan_now(namespace, "db.t0", cleanup=cleanup).tables
     size = (data / "0123456789.lance").stat().st_size
     assert table.state.removable_bytes == size and "clean up 0 of" in table.describe()
-    assert sync.maintain(namespace, "db.t0", compact=False, cleanup=cleanup).counts == {"maintained": 1}
+    assert maintain_now(namespace, "db.t0", compact=False, cleanup=cleanup).counts == {"maintained": 1}
     assert not (data / "0123456789.lance").exists() and len(ids(namespace, "t0")) == 50
 
 
 def test_rows_that_are_appended_meanwhile_are_kept(namespace: Namespace) -> None:
     engine = Interfering(lambda job: fill(namespace, job.table.id.name, 1, first=5))
-    report = sync.maintain(namespace, "db.*", engine=engine)
+    report = maintain_now(namespace, "db.*", engine=engine)
     assert report.counts == {"maintained": TABLES} and engine.rounds == [TABLES]
     for n in range(TABLES):
         assert ids(namespace, f"t{n}") == [*range(60)] and fragments(namespace, f"t{n}") == 2
@@ -213,12 +218,12 @@ def test_a_conflict_is_planned_again(namespace: Namespace) -> None:
             lance.dataset(job.table.location).delete("id = 7")
 
     engine.before = delete
-    report = sync.maintain(namespace, "db.*", engine=engine)
+    report = maintain_now(namespace, "db.*", engine=engine)
     assert report.counts == {"maintained": TABLES} and engine.rounds == [TABLES, 2]
     assert {str(row.id): row.attempts for row in report.rows}["db$t1"] == 2
     assert ids(namespace, "t1") == [n for n in range(50) if n != 7] and fragments(namespace, "t1") == 1
     # The files of the attempt that failed are removed.
-    unused = sync.plan_maintenance(namespace, "db.t1", cleanup=CleanupOptions(delete_unverified=True)).tables[0]
+    unused = plan_now(namespace, "db.t1", cleanup=CleanupOptions(delete_unverified=True)).tables[0]
     assert unused.state.removable_bytes == 0
 
 
@@ -230,7 +235,7 @@ def test_a_writer_that_conflicts_each_time_is_reported(namespace: Namespace) -> 
             lance.dataset(job.table.location).delete(f"id = {next(rows)}")
 
     engine = Interfering(delete)
-    report = sync.maintain(namespace, "db.*", engine=engine)
+    report = maintain_now(namespace, "db.*", engine=engine)
     assert report.counts == {"maintained": TABLES - 1, "failed": 1} and engine.rounds == [TABLES, 1, 1]
     (problem,) = report.problems
     assert problem.attempts == 3 and "Concurrent modification" in problem.reason
@@ -242,7 +247,7 @@ def test_a_table_that_is_dropped_meanwhile_is_missing(namespace: Namespace) -> N
         if job.table.id.name == "t1":
             namespace.drop_table({"id": list(job.table.id)})
 
-    report = sync.maintain(namespace, "db.*", engine=Interfering(drop))
+    report = maintain_now(namespace, "db.*", engine=Interfering(drop))
     assert outcomes(report)["t1"] == "missing" and report.counts["maintained"] == TABLES - 1
 
 
@@ -261,12 +266,12 @@ def test_a_run_that_is_stopped_leaves_finished_and_unchanged_tables(namespace: N
                 await super().run([job], settle)
 
     with pytest.raises(Killed):
-        sync.maintain(namespace, "db.*", engine=Stopping(Opener(), timeout=60))
+        maintain_now(namespace, "db.*", engine=Stopping(Opener(), timeout=60))
     before = {n: fragments(namespace, f"t{n}") for n in range(TABLES)}
     assert before[3] == 5 and set(before.values()) <= {1, 5}
     finished = [n for n, count in before.items() if count == 1]
     versions = {n: namespace.open(["db", f"t{n}"]).version for n in finished}
-    report = sync.maintain(namespace, "db.*", cleanup=CleanupOptions(older_than=None, delete_unverified=True))
+    report = maintain_now(namespace, "db.*", cleanup=CleanupOptions(older_than=None, delete_unverified=True))
     assert not report.problems
     for n in range(TABLES):
         assert ids(namespace, f"t{n}") == [*range(50)] and fragments(namespace, f"t{n}") == 1
@@ -282,20 +287,20 @@ def test_versions_that_the_catalog_commits_go_through_the_catalog(tmp_path: Path
             for name in ("t0", "t1"):
                 fill(namespace, name)
             engine = Interfering(lambda job: fill(namespace, job.table.id.name, 1, first=5))
-            assert sync.maintain(namespace, "db.*", engine=engine).counts == {"maintained": 2}
+            assert maintain_now(namespace, "db.*", engine=engine).counts == {"maintained": 2}
             for name in ("t0", "t1"):
                 assert ids(namespace, name) == [*range(60)] and fragments(namespace, name) == 2
                 versions = namespace.list_table_versions({"id": ["db", name]}).versions
                 assert versions[-1].version == namespace.open(["db", name]).version == 8
-            cleaned = sync.maintain(namespace, "db.*", cleanup=ALL_OLD)
+            cleaned = maintain_now(namespace, "db.*", cleanup=ALL_OLD)
             assert cleaned.counts == {"maintained": 2} and ids(namespace, "t0") == [*range(60)]
-            assert sync.maintain(namespace, "db.*", cleanup=ALL_OLD).counts == {"unchanged": 2}
+            assert maintain_now(namespace, "db.*", cleanup=ALL_OLD).counts == {"unchanged": 2}
 
 
 def test_invalid_arguments_are_refused(namespace: Namespace) -> None:
     refused: dict[str, Callable[[], object]] = {
         "target_rows 0": lambda: CompactOptions(target_rows=0),
-        "min_fragments 0": lambda: CompactOptions(min_fragments=0),
+        "max_small_fragments 0": lambda: CompactOptions(max_small_fragments=0),
         "options 'target'": lambda: CompactOptions(options={"target": 1}),
         "older_than 'soon'": lambda: CleanupOptions(older_than="soon"),
         "retain_versions 0": lambda: CleanupOptions(retain_versions=0),
@@ -304,5 +309,5 @@ def test_invalid_arguments_are_refused(namespace: Namespace) -> None:
         with pytest.raises(InvalidInputError, match=message):
             make()
     with pytest.raises(InvalidInputError, match="timeout 0"):
-        sync.maintain(namespace, "db.*", timeout=0)
-    assert sync.maintain(namespace, [TableId(["db", "t0"])]).counts == {"maintained": 1}
+        maintain_now(namespace, "db.*", timeout=0)
+    assert maintain_now(namespace, [TableId(["db", "t0"])]).counts == {"maintained": 1}

@@ -245,7 +245,7 @@ def real(tmp_path: Path) -> Iterator[list[Job]]:
     """A job for a table with data, and one for a table without."""
     path = str(tmp_path / "t")
     dataset = lance.write_dataset(pa.table({"id": range(30)}), path, max_rows_per_file=10)
-    _, (task,) = maintaining.examine(dataset, Examination(compaction={}))
+    _, (task,) = maintaining.examine(dataset, Examination(compaction={}, max_small_fragments=1))
     table = Table(TableId(["a.b", "t"]), path, storage_options={"key": "hush", EXPIRY: "1"})
     gone = Table(TableId(["gone"]), str(tmp_path / "gone"))
     yield [Job(it, "rewrite", task.content, version=1, size=task.size) for it in (table, gone)]
@@ -266,7 +266,9 @@ def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -
     dataset.create_scalar_index("id", "BTREE")
     lance.write_dataset(pa.table({"id": range(5)}), table.location, mode="append")
     limits = CleanupLimits(older_than=0.0, retain_versions=2)
-    what = Examination(target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, min_fragments=3)
+    what = Examination(
+        target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, max_small_fragments=3
+    )
     jobs = [Job(table, "examine", what.encoded()), Job(table, "clean up", limits.encoded(), number=1)]
     result, cleaned = map(json.loads, maintain.execute(maintain.encode(jobs)))
     dataset = lance.dataset(table.location)
