@@ -37,6 +37,7 @@ from lance_ns_async.operations.tiers import MAX_SMALL_FRAGMENTS
 
 if TYPE_CHECKING:
     from lance_ns_async.fleet import MaintenancePlan, Report
+    from lance_ns_async.fleet.maintenance.plan import TablePlan
     from lance_ns_async.spark import Locations
 
 
@@ -386,8 +387,12 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
     return rules or None
 
 
+def _plan_row(table: TablePlan) -> dict[str, Any]:
+    return {**table.to_dict(), "steps": ", ".join(table.steps) + (" (left)" if table.is_left else "")}
+
+
 _PLAN_COLUMNS = (
-    "id steps rows fragments small_fragments deleted_rows unindexed_rows old_versions removable_bytes task_bytes"
+    "id steps rows fragments small_fragments deleted_rows unindexed_rows old_versions removable_bytes cost gain"
 ).split()
 _REPORT_COLUMNS = "id outcome fragments_before fragments_after bytes_before bytes_after seconds reason".split()
 
@@ -418,6 +423,12 @@ def maintain(
             help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
         ),
     ] = False,
+    budget: Annotated[
+        str | None, Option(metavar="SIZE", help="Read and write so many bytes, e.g. 10GB, where they gain the most.")
+    ] = None,
+    max_time: Annotated[
+        str | None, Option(metavar="TIME", help="Begin no table after this time, e.g. 20m; the largest gain is first.")
+    ] = None,
     engine: Annotated[Literal["local", "spark"], Option(help="Work in this process, or with Spark.")] = "local",
     master: Annotated[str | None, Option(help="Master of Spark; by default this machine.")] = None,
     conf: Annotated[Repeated, Option(metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")] = None,
@@ -434,6 +445,7 @@ def maintain(
         raise Misuse("--master and --conf: only with --engine spark")
     settings = parse_pairs("--conf", conf)
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
+    steps |= {"budget": budget} | ({} if dry_run else {"max_time": max_time})
     with ExitStack() as stack:
         namespace = stack.enter_context(on.require().open())
         executor = None
@@ -453,7 +465,7 @@ def maintain(
         rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
     else:
         columns, tables = _PLAN_COLUMNS, len(result.tables) + len(result.without_data)
-        rows = [{**row, "steps": ", ".join(row["steps"])} for row in (table.to_dict() for table in result.pending)]
+        rows = [_plan_row(table) for table in result.tables if table.steps]
         rows += [{"id": str(row.id), "steps": row.outcome} for row in result.without_data]
     format = format_for(format, out)
     output.write(rows, columns, format, out, to_json=result.to_json, to_arrow=result.to_arrow)

@@ -125,8 +125,8 @@ class Conditions:
         for name, parse in (
             ("older_than", parse_age),
             ("newer_than", parse_age),
-            ("min_size", _bytes),
-            ("max_size", _bytes),
+            ("min_size", parse_size),
+            ("max_size", parse_size),
         ):
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, parse(name, value))
@@ -211,7 +211,8 @@ def parse_age(name: str, text: str) -> timedelta:
         raise InvalidInputError(f"{name} {text!r}: too large") from e
 
 
-def _bytes(name: str, text: str) -> int:
+def parse_size(name: str, text: str) -> int:
+    """Returns the bytes of a size such as `10GB`; `name` is the argument for the error. Raises InvalidInputError."""
     if (match := _SIZE.fullmatch(text.strip())) is None:
         raise InvalidInputError(f"{name} {text!r}: use a number and a unit, such as 10GB or 1GiB")
     unit = match[2].lower()

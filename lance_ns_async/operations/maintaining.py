@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lance_ns_async.model import Table
@@ -113,7 +114,9 @@ class RewriteTask:
     fragments: int
     size: int
     """Bytes of the fragments to read."""
-    deleted_rows: int
+    written: int
+    """Bytes to write, estimated by the share of the rows that stay."""
+    new_fragments: int
 
 
 def examine(dataset: LanceDataset, what: Examination) -> tuple[DatasetState, Sequence[RewriteTask]]:
@@ -165,8 +168,11 @@ def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], what: Examina
     plan: Any = Compaction.plan(dataset, cast(Any, {**options, "excluded_fragment_ids": left}))
     for task in plan.tasks:
         size = sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
-        deleted = sum(fragment.num_deletions for fragment in task.fragments)
-        tasks.append(RewriteTask(_pack(task.json()), len(task.fragments), size, deleted))
+        stored = sum(fragment.physical_rows for fragment in task.fragments)
+        rows = stored - sum(fragment.num_deletions for fragment in task.fragments)
+        written = size * rows // stored if stored else 0
+        new = ceil(rows / what.target_rows)
+        tasks.append(RewriteTask(_pack(task.json()), len(task.fragments), size, written, new))
     return tasks
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 from lance_namespace.errors import InvalidInputError
@@ -16,6 +17,8 @@ from lance_ns_async.operations.maintaining import TARGET_ROWS, CleanupLimits, Da
 from lance_ns_async.operations.tiers import MAX_SMALL_FRAGMENTS
 from lance_ns_async.rendering import counted, duration, size_text
 from lance_ns_async.tabular import Row, Tabular
+
+_FRAGMENT_BYTES = 1 << 20  # The bytes that can be read in the time that it takes to open a fragment.
 
 _EXCLUDED = frozenset({"target_rows_per_fragment", "excluded_fragment_ids"})
 """Options of pylance's compactions that another field has, or that apply to one table only."""
@@ -145,6 +148,9 @@ COMPACT = "compact"
 INDEX = "index"
 CLEAN_UP = "clean up"
 
+LEFT = "left"
+"""The outcome of a table whose compaction and indexes are left for a later run."""
+
 _PLAN = "plan"
 _UP_TO_DATE = "up to date"
 
@@ -160,10 +166,32 @@ class TablePlan:
     """Number of compaction tasks; 0 if there is nothing to compact."""
     task_fragments: int = 0
     """Number of fragments that these tasks replace."""
+    new_fragments: int = 0
+    """Number of fragments that replace them."""
     task_bytes: int = 0
-    """Bytes of the data files of these fragments."""
+    """Bytes of the data files of the replaced fragments, which are read."""
+    written_bytes: int = 0
+    """Bytes of the data files of the new fragments; an estimate."""
     cleans_up: bool = False
     """Whether there are versions or files to remove."""
+    is_left: bool = False
+    """Whether the compaction and the refresh of indexes are left for a later run, because of the limits of this one."""
+
+    @property
+    def cost(self) -> int:
+        """The bytes to read and to write; indexes read the rows that they lack. Clean-ups cost none."""
+        return self.task_bytes + self.written_bytes + self._unindexed_bytes
+
+    @property
+    def gain(self) -> int:
+        """The bytes that a scan of the table reads less, if opening a fragment takes as long as reading 1 MiB."""
+        fewer_fragments = self.task_fragments - self.new_fragments
+        return fewer_fragments * _FRAGMENT_BYTES + self.task_bytes - self.written_bytes + self._unindexed_bytes
+
+    @property
+    def _unindexed_bytes(self) -> int:
+        state = self.state
+        return state.size * state.unindexed_rows // state.rows if state.stale_indexes and state.rows else 0
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -178,8 +206,8 @@ class TablePlan:
             tasks = counted(self.tasks, "tasks")
             deleted = f", {state.deleted_rows} deleted rows" if state.deleted_rows else ""
             words.append(
-                f"compact {self.task_fragments} of {state.fragments} fragments "
-                f"({size_text(self.task_bytes)} in {tasks}{deleted})"
+                f"compact {self.task_fragments} of {state.fragments} fragments into {self.new_fragments} "
+                f"(reads {size_text(self.task_bytes)}, writes {size_text(self.written_bytes)} in {tasks}{deleted})"
             )
         if state.stale_indexes:
             words.append(f"index {state.unindexed_rows} rows ({', '.join(state.stale_indexes)})")
@@ -190,7 +218,7 @@ class TablePlan:
 
     def row(self) -> Row:
         """Returns the plan as a row of a result."""
-        outcome = _PLAN if self.steps else _UP_TO_DATE
+        outcome = LEFT if self.is_left else _PLAN if self.steps else _UP_TO_DATE
         return Row(self.id, outcome, self.describe(), self.location, fields=self._numbers())
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,7 +230,12 @@ class TablePlan:
             "steps": list(self.steps),
             "tasks": self.tasks,
             "task_fragments": self.task_fragments,
+            "new_fragments": self.new_fragments,
             "task_bytes": self.task_bytes,
+            "written_bytes": self.written_bytes,
+            "cost": self.cost,
+            "gain": self.gain,
+            "is_left": self.is_left,
             **asdict(self.state),
         }
 
@@ -224,8 +257,8 @@ class MaintenancePlan(Tabular):
 
     @property
     def pending(self) -> Sequence[TablePlan]:
-        """The tables for which there is something to do."""
-        return [table for table in self.tables if table.steps]
+        """The tables for which there is something to do, and that are not left for a later run."""
+        return [table for table in self.tables if table.steps and not table.is_left]
 
     def line(self) -> str:
         """Returns a summary of the plan in one line."""
@@ -241,7 +274,9 @@ class MaintenancePlan(Tabular):
             f"clean up {_count(pending, CLEAN_UP)} ({versions})",
         ]
         total = counted(len(self.tables), "tables")
-        empty = f"; {len(self.without_data)} without data" if self.without_data else ""
+        left = sum(table.is_left for table in self.tables)
+        empty = f"; {left} left for a later run" if left else ""
+        empty += f"; {len(self.without_data)} without data" if self.without_data else ""
         problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
         return (
             f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}{empty}{problems}; "
@@ -255,7 +290,7 @@ class MaintenancePlan(Tabular):
     @property
     def shown_outcomes(self) -> frozenset[str]:
         """The outcomes of all tables but those with nothing to do."""
-        return frozenset({_PLAN, *(row.outcome for row in self.without_data)})
+        return frozenset({_PLAN, LEFT, *(row.outcome for row in self.without_data)})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as a dict of JSON's types."""
@@ -276,3 +311,24 @@ class MaintenancePlan(Tabular):
 
 def _count(tables: Sequence[TablePlan], step: str) -> str:
     return counted(sum(step in table.steps for table in tables), "tables")
+
+
+def tables_to_leave(tables: Sequence[TablePlan], budget: int) -> set[TableId]:
+    """Returns the tables that are left for a later run: those beyond a budget, by their gain for each byte of cost.
+
+    Args:
+        tables: The plans.
+        budget: Maximum sum of the costs, in bytes.
+    """
+    left: set[TableId] = set()
+    for table in by_worth(tables):
+        if table.cost <= budget:
+            budget -= table.cost
+        else:
+            left.add(table.id)
+    return left
+
+
+def by_worth(tables: Iterable[TablePlan]) -> Sequence[TablePlan]:
+    """Returns the tables with the largest gain for each byte of cost first."""
+    return sorted(tables, key=lambda it: (-it.gain / it.cost if it.cost else -inf, it.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -12,21 +13,26 @@ from typing import Any
 import anyio
 import lance_namespace.errors as err
 
+from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet.maintenance.engine import Engine, Job, JobResult, LocalEngine
 from lance_ns_async.fleet.maintenance.plan import (
     CLEAN_UP,
     COMPACT,
     INDEX,
+    LEFT,
     CleanupOptions,
     CompactOptions,
     IndexOptions,
     MaintenanceOptions,
     MaintenancePlan,
     TablePlan,
+    by_worth,
+    tables_to_leave,
 )
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
+from lance_ns_async.fleet.table_search import parse_size
 from lance_ns_async.lifecycle import commits, concurrent_changes
 from lance_ns_async.many import search
 from lance_ns_async.many.patterns import Selection, What
@@ -35,6 +41,7 @@ from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import DatasetState, Examination, Kind, RewriteTask
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
+from lance_ns_async.settings import seconds
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tabular import Row
@@ -44,6 +51,8 @@ UNCHANGED = "unchanged"
 WITHOUT_DATA = "without data"
 
 _NO_VERSION = "the location has no version: nothing was written, or the data was removed; audit says which"
+
+_AT_ONCE = 32  # Number of tables that are begun at once, before the next look at the end of `max_time`.
 
 ATTEMPTS = 3
 """Number of times a table is planned and compacted, if other writers change it in conflict with that."""
@@ -61,6 +70,7 @@ async def plan_maintenance(
     index: bool | IndexOptions = True,
     cleanup: bool | CleanupOptions = True,
     engine: Engine | None = None,
+    budget: int | str | None = None,
     progress: bool | ProgressCallback = False,
 ) -> MaintenancePlan:
     """Returns what `maintain` would do with the same arguments. Changes nothing.
@@ -72,6 +82,7 @@ async def plan_maintenance(
         index: Whether indexes that lack rows are examined, or the options for that.
         cleanup: Whether old versions and unused files are examined, or the options for that.
         engine: Examines the tables, for example `SparkEngine`; None for the threads of this process.
+        budget: As in `maintain`; the other tables are marked as left.
         progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
@@ -84,12 +95,13 @@ async def plan_maintenance(
         The listings, a bulk describe, one call for each namespace, and one open for each table. With `cleanup`, also
         a listing of the table's files and a read of each of its versions.
     """
-    options = MaintenanceOptions.of(compact, index, cleanup)
+    options, most = MaintenanceOptions.of(compact, index, cleanup), _bytes(budget)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
         executor = engine or LocalEngine(namespace.session.opener, timeout=TIMEOUT)
         work = _Maintenance(namespace.session, options, run, executor)
         candidates = await work.examine(await work.select(selection))
+        work.keep_within(most, candidates)
         report = run.report()
         return MaintenancePlan(
             sorted((it.plan for it in candidates), key=lambda plan: (-plan.task_bytes, -plan.task_fragments, plan.id)),
@@ -109,6 +121,8 @@ async def maintain(
     index: bool | IndexOptions = True,
     cleanup: bool | CleanupOptions = True,
     engine: Engine | None = None,
+    budget: int | str | None = None,
+    max_time: float | str | timedelta | None = None,
     timeout: float = TIMEOUT,
     progress: bool | ProgressCallback = False,
 ) -> Report:
@@ -128,12 +142,17 @@ async def maintain(
         cleanup: Whether old versions and unused files are removed, or the options for that; by default versions older
             than 14 days. Tagged versions stay.
         engine: Does the work that needs no catalog, for example `SparkEngine`; None for the threads of this process.
+        budget: Maximum bytes that compactions read and write, and that indexes read, such as `10GB`. The tables with
+            the largest gain for each byte are first; the compaction and the indexes of the others are left for a later
+            run. None for no limit.
+        max_time: Duration, such as `20m`, after which no compaction and no refresh of indexes begins; the tables with
+            the largest gain for each byte are first. None for no limit.
         timeout: Maximum duration of one step for one table, in seconds.
         progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
-        A row for each table: "maintained", "unchanged", "without data", or "missing", "denied" or "failed" for errors.
-            Its fields are the state before and after; the counters have the totals.
+        A row for each table: "maintained", "unchanged", "left" for a later run, "without data", or "missing", "denied"
+            or "failed" for errors. Its fields are the state before and after; the counters have the totals.
 
     Raises:
         InvalidInputError: An argument or an id is invalid; nothing was called.
@@ -142,7 +161,8 @@ async def maintain(
         As `plan_maintenance`; one describe more for each table whose catalog vends credentials. For each version that
         the catalog commits, its calls for a commit.
     """
-    options = MaintenanceOptions.of(compact, index, cleanup)
+    options, most = MaintenanceOptions.of(compact, index, cleanup), _bytes(budget)
+    end = None if max_time is None else monotonic() + seconds("max_time", max_time)
     if not timeout > 0:
         raise err.InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
@@ -151,9 +171,19 @@ async def maintain(
         work = _Maintenance(namespace.session, options, run, executor, timeout)
         candidates = await work.select(selection)
         while candidates:
-            candidates = await work.finish(await work.examine(candidates))
+            examined = await work.examine(candidates)
+            if work.attempt == 1:
+                work.keep_within(most, examined)
+            candidates = await work.take_steps(examined, end)
             work.attempt += 1
         return run.report()
+
+
+def _bytes(budget: int | str | None) -> int | None:
+    most = parse_size("budget", budget) if isinstance(budget, str) else budget
+    if most is not None and most < 0:
+        raise err.InvalidInputError(f"budget {most}: must not be negative")
+    return most
 
 
 @dataclass(slots=True)
@@ -175,6 +205,12 @@ class _Candidate:
     """The state after a compaction."""
     removed: tuple[int, int] = (0, 0)
     """The versions and bytes that were cleaned up."""
+    is_left: bool = False
+    """Whether the compaction and the indexes are left for a later run."""
+
+    def leave(self) -> None:
+        self.is_left, self.tasks = True, ()
+        self.plan = replace(self.plan, is_left=True)
 
 
 @dataclass(slots=True)
@@ -200,7 +236,7 @@ class _Maintenance:
         return [*map(_Candidate, reading.tables.values())]
 
     async def examine(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
-        """Looks at the tables concurrently, and prepares them for their compaction; returns those without a failure."""
+        """Looks at the tables concurrently; returns those without a failure."""
         examined: list[_Candidate] = []
 
         async def look(candidate: _Candidate, results: Sequence[JobResult]) -> None:
@@ -208,8 +244,6 @@ class _Maintenance:
             try:
                 with self._step(candidate):
                     await self._look(candidate, results)
-                    if self.timeout is not None:
-                        await self._prepare(candidate)
             except err.TableNotFoundError as e:
                 if await self._is_registered(table):
                     self.run.finish(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
@@ -230,8 +264,52 @@ class _Maintenance:
         await self._work(await self._with_credentials(candidates), jobs, look)
         return examined
 
-    async def finish(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
-        """Takes the other steps for all candidates; returns the tables to try again because of a conflict."""
+    def keep_within(self, budget: int | None, candidates: Sequence[_Candidate]) -> None:
+        """Leaves the tables that are beyond a budget, in bytes, for a later run; None for no limit."""
+        if budget is not None:
+            left = tables_to_leave([it.plan for it in candidates], budget)
+            for candidate in candidates:
+                if candidate.table.id in left:
+                    candidate.leave()
+
+    async def take_steps(self, candidates: Sequence[_Candidate], end: float | None) -> Sequence[_Candidate]:
+        """Takes the steps for all candidates; returns the tables to try again because of a conflict.
+
+        Args:
+            candidates: The tables that were examined.
+            end: The time at which no table begins to be rewritten any more; None for no limit.
+        """
+        if end is None:
+            return await self._finish(await self._prepare_all(candidates))
+        order = {plan.id: place for place, plan in enumerate(by_worth(it.plan for it in candidates))}
+        candidates = sorted(candidates, key=lambda it: order[it.table.id])
+        again: list[_Candidate] = []
+        for first in range(0, len(candidates), _AT_ONCE):
+            batch = candidates[first : first + _AT_ONCE]
+            if monotonic() >= end:
+                for candidate in batch:
+                    candidate.leave()
+            again += await self._finish(await self._prepare_all(batch))
+        return again
+
+    async def _prepare_all(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """Prepares the tables for their compaction; returns those without a failure."""
+        prepared: list[_Candidate] = []
+
+        async def prepare(candidate: _Candidate) -> None:
+            try:
+                with self._step(candidate):
+                    await self._prepare(candidate)
+            except err.LanceNamespaceError as e:
+                self._fail(candidate, e)
+            else:
+                prepared.append(candidate)
+
+        await each(prepare, candidates, max_in_flight=THREADS)
+        return prepared
+
+    async def _finish(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """Takes the steps after the preparation; returns the tables to try again because of a conflict."""
         limits = None if self.options.cleanup is None else self.options.cleanup.limits()
         to_clean: list[_Candidate] = []
 
@@ -371,14 +449,20 @@ class _Maintenance:
             state,
             len(tasks),
             sum(task.fragments for task in tasks),
+            sum(task.new_fragments for task in tasks),
             sum(task.size for task in tasks),
+            sum(task.written for task in tasks),
             cleans_up=bool(state.old_versions or state.removable_bytes),
         )
         candidate.first = candidate.first or state
         candidate.version, candidate.after, candidate.tasks = state.version, None, tasks
+        if candidate.is_left:
+            candidate.leave()
 
     async def _prepare(self, candidate: _Candidate) -> None:
         """Refreshes stale indexes, and makes the version readable for tasks."""
+        if candidate.is_left:
+            return
         if names := candidate.plan.state.stale_indexes:
             await self._refresh(candidate, names)
             await self._look(candidate)
@@ -459,7 +543,8 @@ class _Maintenance:
         self.run.finish(replace(row, attempts=max(row.attempts, self.attempt)))
 
     def _succeed(self, candidate: _Candidate) -> None:
-        outcome = MAINTAINED if candidate.done else UNCHANGED
+        is_left = candidate.plan.is_left and not {*candidate.plan.steps} <= {CLEAN_UP}
+        outcome = LEFT if is_left else MAINTAINED if candidate.done else UNCHANGED
         assert candidate.first is not None
         fields = self._fields(candidate, candidate.first)
         for name in ("fragments", "bytes"):

@@ -173,6 +173,9 @@ def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> N
     assert plan.code == 0 and steps == {"a": ["compact"], "b": ["compact"]}
     table = Run("maintain", "*", "--dry-run", *options)
     assert "small_fragments" in table.out and "2 of 2 tables" in table.err
+    left = Run("maintain", "*", "--dry-run", "--budget", "1B", *options)
+    assert "compact (left)" in left.out and "0 of 2 tables" in left.err and "2 left for a later run" in left.err
+    assert "2 left" in Run("maintain", "*", "--max-time", "0s", *options).err
     report = Run("maintain", "*", "-o", "json", *options)
     assert report.code == 0 and json.loads(report.out)["counts"] == {"maintained": 2}
     again = Run("maintain", "*", *options)

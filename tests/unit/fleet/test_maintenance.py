@@ -13,11 +13,15 @@ import anyio.to_thread
 import lance
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Namespace, TableId
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, IndexOptions, MaintenancePlan, Report, sync
 from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
+from lance_ns_async.fleet.maintenance.plan import TablePlan, by_worth, tables_to_leave
+from lance_ns_async.operations import maintaining
 from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 
@@ -127,6 +131,49 @@ def test_steps_can_be_omitted_and_deleted_rows_are_removed(namespace: Namespace)
     (row,) = maintain_now(namespace, "db.t1", compact=CompactOptions(max_small_fragments=100)).rows
     assert (row.fields["deleted_rows_before"], row.fields["deleted_rows_after"]) == (25, 0)
     assert len(ids(namespace, "t1")) == 25
+
+
+def test_the_tables_that_gain_the_most_are_first(namespace: Namespace) -> None:
+    """Two tables of many small fragments fit into the budget, and one of two large ones does not."""
+    with_rows = pa.table({"id": range(20_000), "text": ["a b"] * 20_000})
+    for mode in ("create", "append"):
+        namespace.write(["db", "large"], with_rows, mode=mode)
+    costs = {str(it.id): it.cost for it in plan_now(namespace, "db.*").tables}
+    budget = 2 * costs["db$t0"] + costs["db$large"] - 1
+    plan = plan_now(namespace, ["db.t0", "db.t1", "db.large"], budget=budget)
+    assert [str(it.id) for it in plan.pending] == ["db$t0", "db$t1"] and "1 left for a later run" in plan.line()
+    report = maintain_now(namespace, ["db.t0", "db.t1", "db.large"], budget=budget, cleanup=ALL_OLD)
+    assert outcomes(report) == {"t0": "maintained", "t1": "maintained", "large": "left"}
+    assert fragments(namespace, "large") == 2 and len(namespace.open(["db", "large"]).versions()) == 1
+    large = next(row for row in report.rows if row.outcome == "left")
+    assert large.reason == "clean up" and "1 left" in report.line()
+    assert maintain_now(namespace, "db.large", budget=f"{costs['db$large']}B").counts == {"maintained": 1}
+    assert maintain_now(namespace, "db.t2", budget=0).counts == {"left": 1}
+
+
+def test_no_table_begins_after_the_time(namespace: Namespace) -> None:
+    report = maintain_now(namespace, "db.*", max_time=0, cleanup=ALL_OLD)
+    assert report.counts == {"left": TABLES} and fragments(namespace, "t0") == 5
+    assert all(row.reason == "clean up" for row in report.rows)
+    assert maintain_now(namespace, "db.*", max_time="1h").counts == {"maintained": TABLES}
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 20)), max_size=40), st.integers(0, 5000))
+def test_a_budget_is_kept_and_reaches_most_of_the_gain(tables: list[tuple[int, int]], budget: int) -> None:
+    state = maintaining.DatasetState(1, 0, 0, 0, 0, 0, 0, (), 0, 0, 0)
+    plans = [
+        TablePlan(TableId([str(n)]), "", state, 1, fragments, 0, size, size)
+        for n, (size, fragments) in enumerate(tables)
+    ]
+    left = tables_to_leave(plans, budget)
+    taken = [it for it in plans if it.id not in left]
+    assert sum(it.cost for it in taken) <= budget
+    # No order gains more than one with parts of tables.
+    best, rest = 0.0, budget
+    for it in by_worth(plans):
+        best += it.gain * (min(1.0, rest / it.cost) if it.cost else 1.0)
+        rest = max(0, rest - it.cost)
+    assert sum(it.gain for it in taken) >= best - max((it.gain for it in plans), default=0)
 
 
 def test_a_failure_does_not_affect_other_tables(namespace: Namespace) -> None:
@@ -300,6 +347,9 @@ def test_versions_that_the_catalog_commits_go_through_the_catalog(tmp_path: Path
 def test_invalid_arguments_are_refused(namespace: Namespace) -> None:
     refused: dict[str, Callable[[], object]] = {
         "target_rows 0": lambda: CompactOptions(target_rows=0),
+        "budget '10XB'": lambda: maintain_now(namespace, "db.*", budget="10XB"),
+        "budget -1": lambda: maintain_now(namespace, "db.*", budget=-1),
+        "max_time 'soon'": lambda: maintain_now(namespace, "db.*", max_time="soon"),
         "max_small_fragments 0": lambda: CompactOptions(max_small_fragments=0),
         "options 'target'": lambda: CompactOptions(options={"target": 1}),
         "older_than 'soon'": lambda: CleanupOptions(older_than="soon"),
