@@ -125,6 +125,9 @@ async def _inspecting(place: Place, plan: Plan, tables: Sequence[Known]) -> None
         for table in tables:
             await inspector.use(table.name)
             assert not await inspector.dropped(table), f"{table} is shown after all"
+        for namespace in reversed(place.namespaces):
+            # The next purges read the whole catalog.
+            await ns.drop_namespace({"id": list(namespace)})
 
 
 @dataclass(frozen=True)
