@@ -16,14 +16,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lance_ns_async.model import Table
-from lance_ns_async.operations import tiers
+from lance_ns_async.operations import index_parts, tiers
+from lance_ns_async.operations.index_parts import StaleIndex
 from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.lance_layout import DATA
 
 if TYPE_CHECKING:
     from lance import LanceDataset
-
-_SYSTEM_INDEX = "__lance"  # The beginning of the names of indexes that Lance keeps for itself.
 
 Kind: TypeAlias = Literal["examine", "rewrite", "clean up"]
 """The kinds of tasks that need no catalog."""
@@ -75,6 +74,8 @@ class Examination:
     """The options of the compaction to plan, as pylance has them; None for no plan."""
     max_small_fragments: int = tiers.MAX_SMALL_FRAGMENTS
     """Maximum number of small fragments that stay at the end of the dataset."""
+    is_before_refresh: bool = False
+    """Whether stale indexes are refreshed after this, so that the compaction is estimated, and planned later."""
 
     def encoded(self) -> str:
         """Returns the content of an "examine" task."""
@@ -95,8 +96,10 @@ class DatasetState:
     deleted_rows: int
     unindexed_rows: int
     """The largest number of rows that one of the indexes lacks."""
-    stale_indexes: tuple[str, ...]
-    """The indexes that lack rows."""
+    stale_indexes: Mapping[str, int]
+    """The indexes to refresh, and the number of their last parts to merge with the rows that they lack."""
+    index_rows: int
+    """The largest number of rows that the refresh of one of them reads."""
     versions: int
     """Number of stored versions; 0 if clean-up was not examined."""
     old_versions: int
@@ -125,14 +128,22 @@ def examine(dataset: LanceDataset, what: Examination) -> tuple[DatasetState, Seq
     Cost: with `cleanup`, a listing of the table's files and a read of each version, as a clean-up itself.
     """
     state = read_state(dataset, what)
-    return state, () if what.compaction is None else _plan_tasks(dataset, what.compaction, what)
+    if what.compaction is None:
+        return state, ()
+    # Lance plans no merges across the parts of indexes, which a refresh is about to merge.
+    is_estimate = bool(what.is_before_refresh and state.stale_indexes)
+    return state, _plan_tasks(dataset, what.compaction, what, is_estimate=is_estimate)
 
 
 def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
     """Returns the state of the newest version. Cost: as `examine`."""
     fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
     live = {id: metadata.physical_rows - deletions for id, metadata, deletions in fragments}
-    stale = _stale_rows(dataset, live) if what.indexes else {}
+    stale: Mapping[str, StaleIndex] = {}
+    if what.indexes:
+        small = what.max_small_fragments if what.compaction is not None else len(live)
+        end = tiers.first_to_merge_at_end([*live.values()], what.target_rows, small)
+        stale = index_parts.stale_indexes(dataset, live, {*[*live][end:]})
     versions, old, removable = (0, 0, 0)
     if what.cleanup is not None:
         versions = len(dataset.versions())
@@ -145,35 +156,47 @@ def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
         fragments=len(fragments),
         small_fragments=sum(rows < what.target_rows for rows in live.values()),
         deleted_rows=sum(deletions for _, _, deletions in fragments),
-        unindexed_rows=max(stale.values(), default=0),
-        stale_indexes=tuple(sorted(stale)),
+        unindexed_rows=max((it.lacking_rows for it in stale.values()), default=0),
+        stale_indexes={name: it.merged_parts for name, it in sorted(stale.items())},
+        index_rows=max((it.rows for it in stale.values()), default=0),
         versions=versions,
         old_versions=old,
         removable_bytes=removable,
     )
 
 
-def _plan_tasks(dataset: LanceDataset, options: Mapping[str, Any], what: Examination) -> Sequence[RewriteTask]:
+def _plan_tasks(
+    dataset: LanceDataset, options: Mapping[str, Any], what: Examination, *, is_estimate: bool
+) -> Sequence[RewriteTask]:
+    """Returns the tasks of a compaction; an estimate is that after a refresh of indexes, and has no contents."""
     from lance.optimize import Compaction
 
-    fragments = [(it.fragment_id, it.metadata.physical_rows, it.num_deletions) for it in dataset.get_fragments()]
-    live = [rows - deletions for _, rows, deletions in fragments]
+    fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
+    live = [metadata.physical_rows - deletions for _, metadata, deletions in fragments]
     groups = tiers.fragments_to_merge(live, what.target_rows, what.max_small_fragments)
     merged = {fragments[position][0] for group in groups for position in group}
     most_deleted = options.get("materialize_deletions_threshold", _DELETED_SHARE)
     if not options.get("materialize_deletions", True):
         most_deleted = 1.0
-    left = [id for id, rows, deletions in fragments if id not in merged and deletions <= most_deleted * rows]
-    tasks = []
+    left = [
+        id
+        for id, metadata, deletions in fragments
+        if id not in merged and deletions <= most_deleted * metadata.physical_rows
+    ]
     plan: Any = Compaction.plan(dataset, cast(Any, {**options, "excluded_fragment_ids": left}))
-    for task in plan.tasks:
-        size = sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
-        stored = sum(fragment.physical_rows for fragment in task.fragments)
-        rows = stored - sum(fragment.num_deletions for fragment in task.fragments)
-        written = size * rows // stored if stored else 0
-        new = ceil(rows / what.target_rows)
-        tasks.append(RewriteTask(_pack(task.json()), len(task.fragments), size, written, new))
-    return tasks
+    if not is_estimate:
+        return [_task(_pack(task.json()), task.fragments, what.target_rows) for task in plan.tasks]
+    others = [it.fragments for it in plan.tasks if merged.isdisjoint(fragment.id for fragment in it.fragments)]
+    joined = [[metadata for _, metadata, _ in fragments[group.start : group.stop]] for group in groups]
+    return [_task("", some, what.target_rows) for some in (*joined, *others)]
+
+
+def _task(content: str, fragments: Sequence[Any], target_rows: int) -> RewriteTask:
+    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
+    stored = sum(fragment.physical_rows for fragment in fragments)
+    rows = stored - sum(fragment.num_deletions for fragment in fragments)
+    written = size * rows // stored if stored else 0
+    return RewriteTask(content, len(fragments), size, written, ceil(rows / target_rows))
 
 
 def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> str:
@@ -200,7 +223,6 @@ def _execute_examination(_table: Table, dataset: LanceDataset, content: str) -> 
 def parse_examination(result: str) -> tuple[DatasetState, Sequence[RewriteTask]]:
     """Returns what an "examine" task has found out."""
     state, tasks = json.loads(result)
-    state["stale_indexes"] = tuple(state["stale_indexes"])
     return DatasetState(**state), [RewriteTask(**task) for task in tasks]
 
 
@@ -257,9 +279,17 @@ def new_files(results: Iterable[str]) -> Sequence[str]:
     ]
 
 
-def refresh_indexes(dataset: LanceDataset, names: Sequence[str], options: Mapping[str, Any]) -> int:
-    """Adds unindexed rows to indexes, and returns the version."""
-    dataset.optimize.optimize_indices(index_names=[*names], **options)
+def refresh_indexes(dataset: LanceDataset, indexes: Mapping[str, int], options: Mapping[str, Any]) -> int:
+    """Adds unindexed rows to indexes, and returns the version.
+
+    Args:
+        dataset: The newest version.
+        indexes: The names of the indexes, and the number of their last parts to merge.
+        options: Options of pylance; if there are some, these numbers are not used.
+    """
+    for number in sorted({*indexes.values()}):
+        names = [name for name, merged in indexes.items() if merged == number]
+        dataset.optimize.optimize_indices(index_names=names, **(options or {"num_indices_to_merge": number}))
     cast(Any, dataset).checkout_latest()
     version: int = dataset.version
     return version
@@ -270,25 +300,6 @@ def clean_up(table: Table, dataset: LanceDataset, limits: CleanupLimits) -> tupl
     with cleanups.announced(table):
         stats: Any = cast(Any, dataset).cleanup_old_versions(**limits.for_pylance())
     return stats.old_versions, stats.bytes_removed
-
-
-def _stale_rows(dataset: LanceDataset, live: Mapping[int, int]) -> dict[str, int]:
-    """Returns the number of rows that each index lacks, if any and if a refresh can add them."""
-    rows: dict[str, int] = {}
-    for index in dataset.describe_indices():
-        if index.name.startswith(_SYSTEM_INDEX):
-            continue
-        fragments_with_index = {id for segment in index.segments for id in segment.fragment_ids}
-        lacking = sum(count for id, count in live.items() if id not in fragments_with_index)
-        if lacking and (fragments_with_index or sum(live.values()) >= _least_rows(index)):
-            rows[index.name] = lacking
-    return rows
-
-
-def _least_rows(index: Any) -> int:
-    """Returns the number of rows that Lance needs to train an index; with fewer, it creates one without rows."""
-    compression = (getattr(index, "details", None) or {}).get("compression", {})
-    return 1 << compression["num_bits"] if compression.get("type") == "pq" else 0
 
 
 def _files(dataset: LanceDataset) -> set[str]:

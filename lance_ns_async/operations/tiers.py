@@ -30,11 +30,17 @@ def fragments_to_merge(rows: Sequence[int], target_rows: int, most: int) -> Sequ
         if count >= target_rows:
             groups.append(range(start, position))
             start = position + 1
-    groups.append(range(start + _first_to_merge(rows[start:], most), len(rows)))
+    groups.append(range(first_to_merge_at_end(rows, target_rows, most), len(rows)))
     return [group for group in groups if len(group) > 1]
 
 
-def _first_to_merge(rows: Sequence[int], most: int) -> int:
+def first_to_merge_at_end(rows: Sequence[int], target_rows: int, most: int) -> int:
+    """Returns the position from which on small fragments at the end are merged; the number of fragments for none."""
+    start = next((place for place in range(len(rows), 0, -1) if rows[place - 1] >= target_rows), 0)
+    return start + first_to_merge(rows[start:], most)
+
+
+def first_to_merge(rows: Sequence[int], most: int) -> int:
     """Returns the position from which on the fragments at the end are merged; the number of fragments for none."""
     left = [*rows]
     while len(left) > most:

@@ -68,7 +68,8 @@ class IndexOptions:
     retrain: bool = False
     """Whether indexes that lack rows are trained again on all rows, which may be expensive."""
     num_indices_to_merge: int | None = None
-    """Number of parts of an index to merge; None for Lance's default."""
+    """Number of last parts of an index to merge with the rows that it lacks. None merges parts of about the same size
+    if there are more than 12, and those that divide fragments to compact."""
 
     def for_pylance(self) -> dict[str, Any]:
         """Returns the options as pylance has them."""
@@ -141,6 +142,7 @@ class MaintenanceOptions:
             None if self.cleanup is None else self.cleanup.limits(),
             None if self.compact is None else compact.for_pylance(),
             compact.max_small_fragments,
+            is_before_refresh=self.index is not None,
         )
 
 
@@ -179,19 +181,18 @@ class TablePlan:
 
     @property
     def cost(self) -> int:
-        """The bytes to read and to write; indexes read the rows that they lack. Clean-ups cost none."""
-        return self.task_bytes + self.written_bytes + self._unindexed_bytes
+        """The bytes to read and to write; indexes read rows that they lack, and those of parts that are merged."""
+        return self.task_bytes + self.written_bytes + self._bytes_of(self.state.index_rows)
 
     @property
     def gain(self) -> int:
         """The bytes that a scan of the table reads less, if opening a fragment takes as long as reading 1 MiB."""
         fewer_fragments = self.task_fragments - self.new_fragments
-        return fewer_fragments * _FRAGMENT_BYTES + self.task_bytes - self.written_bytes + self._unindexed_bytes
+        unindexed = self._bytes_of(self.state.unindexed_rows)
+        return fewer_fragments * _FRAGMENT_BYTES + self.task_bytes - self.written_bytes + unindexed
 
-    @property
-    def _unindexed_bytes(self) -> int:
-        state = self.state
-        return state.size * state.unindexed_rows // state.rows if state.stale_indexes and state.rows else 0
+    def _bytes_of(self, rows: int) -> int:
+        return self.state.size * rows // self.state.rows if self.state.rows else 0
 
     @property
     def steps(self) -> tuple[str, ...]:

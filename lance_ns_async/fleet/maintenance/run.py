@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -243,7 +243,7 @@ class _Maintenance:
             table = candidate.table
             try:
                 with self._step(candidate):
-                    await self._look(candidate, results)
+                    await self._look(candidate, results, is_before_refresh=self.options.index is not None)
             except err.TableNotFoundError as e:
                 if await self._is_registered(table):
                     self.run.finish(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
@@ -430,9 +430,9 @@ class _Maintenance:
             candidate.table = described.tables.get(candidate.table.id, candidate.table)
         return [it for it in candidates if it.table.id not in described.errors]
 
-    async def _look(self, candidate: _Candidate, results: Sequence[JobResult] = ()) -> None:
+    async def _look(self, candidate: _Candidate, results: Sequence[JobResult] = (), *, is_before_refresh: bool) -> None:
         """Reads the state of a table, and plans its tasks, unless an engine has done so. Cost: one open."""
-        table, examination = candidate.table, self.options.examination()
+        table, examination = candidate.table, replace(self.options.examination(), is_before_refresh=is_before_refresh)
 
         async with concurrent_changes.explain_conflict(self.session.backend, table):
             for result in results:
@@ -463,17 +463,17 @@ class _Maintenance:
         """Refreshes stale indexes, and makes the version readable for tasks."""
         if candidate.is_left:
             return
-        if names := candidate.plan.state.stale_indexes:
-            await self._refresh(candidate, names)
-            await self._look(candidate)
+        if stale := candidate.plan.state.stale_indexes:
+            await self._refresh(candidate, stale)
+            await self._look(candidate, is_before_refresh=False)
         if candidate.tasks and candidate.table.managed_versioning:
             # Tasks read this version from the storage; this publishes its manifest there.
             await commits.one(self.session.backend, candidate.table.id, candidate.plan.state.version)
 
-    async def _refresh(self, candidate: _Candidate, names: Sequence[str]) -> None:
+    async def _refresh(self, candidate: _Candidate, indexes: Mapping[str, int]) -> None:
         options = (self.options.index or IndexOptions()).for_pylance()
         candidate.version = await self._change(
-            candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, names, options)
+            candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, indexes, options)
         )
         if INDEX not in candidate.done:
             candidate.done.append(INDEX)

@@ -160,7 +160,7 @@ def test_no_table_begins_after_the_time(namespace: Namespace) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 20)), max_size=40), st.integers(0, 5000))
 def test_a_budget_is_kept_and_reaches_most_of_the_gain(tables: list[tuple[int, int]], budget: int) -> None:
-    state = maintaining.DatasetState(1, 0, 0, 0, 0, 0, 0, (), 0, 0, 0)
+    state = maintaining.DatasetState(1, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0, 0)
     plans = [
         TablePlan(TableId([str(n)]), "", state, 1, fragments, 0, size, size)
         for n, (size, fragments) in enumerate(tables)
@@ -197,13 +197,43 @@ def test_indexes_get_the_rows_they_lack(namespace: Namespace, kind: Any) -> None
     namespace.open(["db", "t0"]).create_scalar_index("id", kind)
     fill(namespace, "t0", first=5)
     (table,) = plan_now(namespace, "db.t0").tables
-    assert table.state.stale_indexes == ("id_idx",) and table.state.unindexed_rows == 50
+    assert [*table.state.stale_indexes] == ["id_idx"] and table.state.unindexed_rows == 50
     (row,) = maintain_now(namespace, "db.t0").rows
     assert row.fields["steps"] == ["index", "compact"] and row.fields["fragments_after"] == 1
     assert maintain_now(namespace, "db.t0").counts == {"unchanged": 1}
     dataset = namespace.open(["db", "t0"])
     assert dataset.describe_indices()[0].num_rows_indexed == 100
     assert dataset.to_table(filter="id >= 95")["id"].to_pylist() == [95, 96, 97, 98, 99]
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "INVERTED"])
+def test_an_index_is_seldom_written_again(namespace: Namespace, kind: Any) -> None:
+    """After each append, the new rows are indexed, and fragments of different parts of the index are compacted."""
+    rows = pa.table({"id": range(3_000), "text": ["a b"] * 3_000})
+    dataset = namespace.write(["db", "indexed"], rows)
+    dataset.create_scalar_index("id" if kind == "BTREE" else "text", kind)
+    first = size_of_indexes(namespace)
+    for n in range(3_000, 3_040):
+        namespace.write(["db", "indexed"], pa.table({"id": [n], "text": ["c"]}), mode="append")
+        assert sync.maintain(namespace, "db.indexed").counts == {"maintained": 1}
+        (index,) = namespace.open(["db", "indexed"]).describe_indices()
+        assert index.num_rows_indexed == n + 1 and len(index.segments) <= 12
+        assert fragments(namespace, "indexed") <= 12
+    dataset = namespace.open(["db", "indexed"])
+    if kind == "BTREE":
+        assert "ScalarIndexQuery" in dataset.scanner(filter="id = 3039").explain_plan()
+        assert dataset.to_table(filter="id = 3039").num_rows == 1
+    else:
+        assert dataset.to_table(full_text_query="c").num_rows == 40
+    # The first part stays; written anew each time, it would have 40 times the size.
+    assert size_of_indexes(namespace) < first + 40 * 10_000
+    assert sync.maintain(namespace, "db.indexed", compact=MERGE_ALL).counts == {"maintained": 1}
+    assert fragments(namespace, "indexed") == 1
+
+
+def size_of_indexes(namespace: Namespace) -> int:
+    files = (folder(namespace, "indexed") / "_indices").rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def test_an_index_for_which_there_are_too_few_rows_is_left_alone(namespace: Namespace) -> None:
