@@ -32,8 +32,8 @@ AT_ROOT = [replace(plan, at_root=True) for plan in PLANS]
 OTHERS = [Plan("purge", EXPIRED, purges=True, files=50), Plan("drop_namespace")]
 
 KILLS = {
-    "dir": rounds(5, 1000),
-    "unity-fake": rounds(5, 1000),
+    "dir": rounds(2, 1000),
+    "unity-fake": rounds(2, 1000),
     "iceberg-1.11.0": rounds(2, 12),
     "hive-3.1.3": rounds(1, 8),
 }

@@ -290,7 +290,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         routes = self._routes or await self._config()
         path, decode = wire.deleted_tables(routes), partial(wire.ids_of_deleted, former_id)
         try:
-            deleted = await self._list_all(path, _PAGE, former_id.parent, "list_deleted_tables", decode)
+            deleted = await self._list_all(path, _PAGE, former_id.parent, "restore_table", decode)
             for uuid in reversed(deleted.items):
                 await self._undrop(path, uuid, former_id)
                 table = await self.describe_table(former_id)
@@ -315,7 +315,7 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
                 f"{path}/undrop",
                 body={"targets": [{"id": uuid, "type": "generic-table"}]},
                 subject=id,
-                operation="undrop_table",
+                operation="restore_table",
                 safe=True,
                 decode=ignore,
             )

@@ -145,8 +145,8 @@ ERRORS: ErrorTable = {
     ("NoSuchNamespaceException", "deregister_table"): err.TableNotFoundError,
     (404, "declare_table"): err.NamespaceNotFoundError,
     # A proxy hides the management API.
-    (404, "list_deleted_tables"): err.PermissionDeniedError,
-    (409, "undrop_table"): err.TableAlreadyExistsError,
+    (404, "restore_table"): err.PermissionDeniedError,
+    (409, "restore_table"): err.TableAlreadyExistsError,
     (409, "create_namespace"): err.NamespaceAlreadyExistsError,
     (409, "declare_table"): err.TableAlreadyExistsError,
     (409, "drop_namespace"): err.NamespaceNotEmptyError,
