@@ -28,7 +28,7 @@ from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import KeyedS3, RenewingPolaris
 from tests.support import budget
 from tests.support.budget import thorough
-from tests.support.spark import SPARK, stop_spark
+from tests.support.spark import SPARK, stop_jvm
 
 pytestmark = [*SPARK, pytest.mark.long]
 TABLES = 16
@@ -62,7 +62,7 @@ def output_to(path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def spark(home: Path) -> Iterator[SparkSession]:
-    stop_spark()
+    stop_jvm()
     with pytest.MonkeyPatch.context() as environment, output_to(home / "driver.log"):
         environment.setenv("SPARK_HOME", str(home))
         cluster = {
@@ -75,7 +75,7 @@ def spark(home: Path) -> Iterator[SparkSession]:
         }
         session = local_spark("cluster", config=cluster)
     yield session
-    session.stop()
+    stop_jvm()
 
 
 @pytest.fixture

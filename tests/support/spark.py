@@ -38,6 +38,18 @@ def stop_spark(*, unless: str | None = None) -> None:
         session.stop()
 
 
+def stop_jvm() -> None:
+    """Ends the session and the JVM of this process, so that the next session starts one with its own environment."""
+    from pyspark import SparkContext
+
+    stop_spark()
+    if (gateway := SparkContext._gateway) is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
 @pytest.fixture(scope="session")
 def stopping() -> Iterator[None]:
     yield
