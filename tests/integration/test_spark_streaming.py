@@ -136,9 +136,10 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, m
         file.write_bytes(b"no data")
     next(Path(paths["t9"], "data").iterdir()).unlink()
     cleanup = CleanupOptions(older_than=None)
-    plan = sync.plan_maintenance(many_tables.namespace, "db.*", cleanup=cleanup)
+    plan = sync.plan_maintenance(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup)
     assert len(plan.pending) == TABLES and f"{TABLES} tables" in repr(plan)
-    by_spark = sync.plan_maintenance(many_tables.namespace, "db.*", cleanup=cleanup, engine=SparkEngine(spark))
+    engine = SparkEngine(spark)
+    by_spark = sync.plan_maintenance(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup, engine=engine)
     assert by_spark.tables == plan.tables
     engine = SparkEngine(spark, partitions=5)
     report = sync.maintain(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup, engine=engine)
