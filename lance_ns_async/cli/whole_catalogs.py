@@ -423,6 +423,9 @@ def maintain(
             help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
         ),
     ] = False,
+    policies: Annotated[
+        Path | None, Option(metavar="FILE", help="TOML file with options and priorities of tables, by patterns.")
+    ] = None,
     budget: Annotated[
         str | None, Option(metavar="SIZE", help="Read and write so many bytes, e.g. 10GB, where they gain the most.")
     ] = None,
@@ -445,7 +448,7 @@ def maintain(
         raise Misuse("--master and --conf: only with --engine spark")
     settings = parse_pairs("--conf", conf)
     steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
-    steps |= {"budget": budget} | ({} if dry_run else {"max_time": max_time})
+    steps |= {"policies": policies, "budget": budget} | ({} if dry_run else {"max_time": max_time})
     with ExitStack() as stack:
         namespace = stack.enter_context(on.require().open())
         executor = None

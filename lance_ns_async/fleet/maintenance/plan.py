@@ -133,13 +133,17 @@ class MaintenanceOptions:
             cleanup=(CleanupOptions() if cleanup is True else cleanup) or None,
         )
 
+    def cleanup_limits(self) -> CleanupLimits | None:
+        """Returns the limits of the clean-up of a table; None if there is none."""
+        return None if self.cleanup is None else self.cleanup.limits()
+
     def examination(self) -> Examination:
         """Returns what there is to find out about each table."""
         compact = self.compact or CompactOptions()
         return Examination(
             compact.small_below,
             self.index is not None,
-            None if self.cleanup is None else self.cleanup.limits(),
+            self.cleanup_limits(),
             None if self.compact is None else compact.for_pylance(),
             compact.max_small_fragments,
             is_before_refresh=self.index is not None,
@@ -176,6 +180,8 @@ class TablePlan:
     """Bytes of the data files of the new fragments; an estimate."""
     cleans_up: bool = False
     """Whether there are versions or files to remove."""
+    priority: int = 0
+    """Tables with a higher one are maintained first."""
     is_left: bool = False
     """Whether the compaction and the refresh of indexes are left for a later run, because of the limits of this one."""
 
@@ -331,5 +337,5 @@ def tables_to_leave(tables: Sequence[TablePlan], budget: int) -> set[TableId]:
 
 
 def by_worth(tables: Iterable[TablePlan]) -> Sequence[TablePlan]:
-    """Returns the tables with the largest gain for each byte of cost first."""
-    return sorted(tables, key=lambda it: (-it.gain / it.cost if it.cost else -inf, it.id))
+    """Returns the tables in the order of their maintenance: by priority, then by their gain for each byte of cost."""
+    return sorted(tables, key=lambda it: (-it.priority, -it.gain / it.cost if it.cost else -inf, it.id))

@@ -30,6 +30,7 @@ from lance_ns_async.fleet.maintenance.plan import (
     by_worth,
     tables_to_leave,
 )
+from lance_ns_async.fleet.maintenance.policies import Policies, TablePolicy, read_policies
 from lance_ns_async.fleet.reading import read_tables
 from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.table_search import parse_size
@@ -49,6 +50,7 @@ from lance_ns_async.tabular import Row
 MAINTAINED = "maintained"
 UNCHANGED = "unchanged"
 WITHOUT_DATA = "without data"
+OFF = "off"
 
 _NO_VERSION = "the location has no version: nothing was written, or the data was removed; audit says which"
 
@@ -70,6 +72,7 @@ async def plan_maintenance(
     index: bool | IndexOptions = True,
     cleanup: bool | CleanupOptions = True,
     engine: Engine | None = None,
+    policies: Policies | None = None,
     budget: int | str | None = None,
     progress: bool | ProgressCallback = False,
 ) -> MaintenancePlan:
@@ -82,6 +85,7 @@ async def plan_maintenance(
         index: Whether indexes that lack rows are examined, or the options for that.
         cleanup: Whether old versions and unused files are examined, or the options for that.
         engine: Examines the tables, for example `SparkEngine`; None for the threads of this process.
+        policies: As in `maintain`.
         budget: As in `maintain`; the other tables are marked as left.
         progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
@@ -95,11 +99,11 @@ async def plan_maintenance(
         The listings, a bulk describe, one call for each namespace, and one open for each table. With `cleanup`, also
         a listing of the table's files and a read of each of its versions.
     """
-    options, most = MaintenanceOptions.of(compact, index, cleanup), _bytes(budget)
+    policy_of, most = read_policies(policies, MaintenanceOptions.of(compact, index, cleanup)), _bytes(budget)
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
         executor = engine or LocalEngine(namespace.session.opener, timeout=TIMEOUT)
-        work = _Maintenance(namespace.session, options, run, executor)
+        work = _Maintenance(namespace.session, policy_of, run, executor)
         candidates = await work.examine(await work.select(selection))
         work.keep_within(most, candidates)
         report = run.report()
@@ -121,6 +125,7 @@ async def maintain(
     index: bool | IndexOptions = True,
     cleanup: bool | CleanupOptions = True,
     engine: Engine | None = None,
+    policies: Policies | None = None,
     budget: int | str | None = None,
     max_time: float | str | timedelta | None = None,
     timeout: float = TIMEOUT,
@@ -142,6 +147,8 @@ async def maintain(
         cleanup: Whether old versions and unused files are removed, or the options for that; by default versions older
             than 14 days. Tagged versions stay.
         engine: Does the work that needs no catalog, for example `SparkEngine`; None for the threads of this process.
+        policies: Options that differ between tables, and priorities, by patterns; see `maintenance.policies`. The other
+            arguments apply where they have none. None for none.
         budget: Maximum bytes that compactions read and write, and that indexes read, such as `10GB`. The tables with
             the largest gain for each byte are first; the compaction and the indexes of the others are left for a later
             run. None for no limit.
@@ -151,8 +158,9 @@ async def maintain(
         progress: Shows a bar in a terminal or notebook, or receives the number of completed tables and the total.
 
     Returns:
-        A row for each table: "maintained", "unchanged", "left" for a later run, "without data", or "missing", "denied"
-            or "failed" for errors. Its fields are the state before and after; the counters have the totals.
+        A row for each table: "maintained", "unchanged", "left" for a later run, "off" by a policy, "without data", or
+            "missing", "denied" or "failed" for errors. Its fields are the state before and after; the counters have
+            the totals.
 
     Raises:
         InvalidInputError: An argument or an id is invalid; nothing was called.
@@ -161,14 +169,14 @@ async def maintain(
         As `plan_maintenance`; one describe more for each table whose catalog vends credentials. For each version that
         the catalog commits, its calls for a commit.
     """
-    options, most = MaintenanceOptions.of(compact, index, cleanup), _bytes(budget)
+    policy_of, most = read_policies(policies, MaintenanceOptions.of(compact, index, cleanup)), _bytes(budget)
     end = None if max_time is None else monotonic() + seconds("max_time", max_time)
     if not timeout > 0:
         raise err.InvalidInputError(f"timeout {timeout}: must be a number of seconds above 0")
     selection = Selection.read(what)
     with start("maintain", namespace, progress=progress) as run:
         executor = engine or LocalEngine(namespace.session.opener, timeout=timeout)
-        work = _Maintenance(namespace.session, options, run, executor, timeout)
+        work = _Maintenance(namespace.session, policy_of, run, executor, timeout)
         candidates = await work.select(selection)
         while candidates:
             examined = await work.examine(candidates)
@@ -191,6 +199,8 @@ class _Candidate:
     """A table during a run."""
 
     table: Table
+    options: MaintenanceOptions
+    priority: int
     plan: TablePlan = field(init=False)
     """The plan of the last attempt; there is none until `first` is set."""
     tasks: Sequence[RewriteTask] = ()
@@ -218,7 +228,7 @@ class _Maintenance:
     """The steps of one run."""
 
     session: Session
-    options: MaintenanceOptions
+    policy_of: Callable[[TableId], TablePolicy]
     run: Run
     engine: Engine
     timeout: float | None = None
@@ -233,7 +243,14 @@ class _Maintenance:
         self.run.rows += reading.failure_rows()
         self.run.counters["tables"] = len(reading.tables)
         self.run.expect(len(reading.tables))
-        return [*map(_Candidate, reading.tables.values())]
+        candidates = []
+        for table in reading.tables.values():
+            policy = self.policy_of(table.id)
+            if policy.options is None:
+                self.run.finish(Row(table.id, OFF, f"by the policy for {policy.pattern}", table.location))
+            else:
+                candidates.append(_Candidate(table, policy.options, policy.priority))
+        return candidates
 
     async def examine(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
         """Looks at the tables concurrently; returns those without a failure."""
@@ -243,7 +260,7 @@ class _Maintenance:
             table = candidate.table
             try:
                 with self._step(candidate):
-                    await self._look(candidate, results, is_before_refresh=self.options.index is not None)
+                    await self._look(candidate, results, is_before_refresh=candidate.options.index is not None)
             except err.TableNotFoundError as e:
                 if await self._is_registered(table):
                     self.run.finish(Row(table.id, WITHOUT_DATA, _NO_VERSION, table.location))
@@ -256,10 +273,10 @@ class _Maintenance:
                 if self.timeout is None:
                     self.run.advance()
 
-        content = self.options.examination().encoded()
-
         def jobs(candidate: _Candidate) -> Sequence[Job]:
-            return [Job(candidate.table, "examine", content)] if self._is_for_engine("examine", candidate) else []
+            if not self._is_for_engine("examine", candidate):
+                return []
+            return [Job(candidate.table, "examine", candidate.options.examination().encoded())]
 
         await self._work(await self._with_credentials(candidates), jobs, look)
         return examined
@@ -310,7 +327,6 @@ class _Maintenance:
 
     async def _finish(self, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
         """Takes the steps after the preparation; returns the tables to try again because of a conflict."""
-        limits = None if self.options.cleanup is None else self.options.cleanup.limits()
         to_clean: list[_Candidate] = []
 
         def rewrites(candidate: _Candidate) -> Sequence[Job]:
@@ -325,6 +341,7 @@ class _Maintenance:
             try:
                 with self._step(candidate):
                     await self._complete(candidate, results)
+                    limits = candidate.options.cleanup_limits()
                     # Without a minimum age, the versions before this run's own changes are old, too.
                     if limits and (candidate.plan.cleans_up or (candidate.done and not limits.older_than)):
                         if self._is_for_engine("clean up", candidate):
@@ -353,9 +370,12 @@ class _Maintenance:
                 self._succeed(candidate)
 
         await self._work(candidates, rewrites, complete)
-        if limits is not None:
-            content = limits.encoded()
-            await self._work(to_clean, lambda it: [Job(it.table, "clean up", content)], note)
+
+        def cleanups(candidate: _Candidate) -> Sequence[Job]:
+            limits = candidate.options.cleanup_limits()
+            return [] if limits is None else [Job(candidate.table, "clean up", limits.encoded())]
+
+        await self._work(to_clean, cleanups, note)
         again, self.again = self.again, []
         return again
 
@@ -432,7 +452,10 @@ class _Maintenance:
 
     async def _look(self, candidate: _Candidate, results: Sequence[JobResult] = (), *, is_before_refresh: bool) -> None:
         """Reads the state of a table, and plans its tasks, unless an engine has done so. Cost: one open."""
-        table, examination = candidate.table, replace(self.options.examination(), is_before_refresh=is_before_refresh)
+        table, examination = (
+            candidate.table,
+            replace(candidate.options.examination(), is_before_refresh=is_before_refresh),
+        )
 
         async with concurrent_changes.explain_conflict(self.session.backend, table):
             for result in results:
@@ -453,6 +476,7 @@ class _Maintenance:
             sum(task.size for task in tasks),
             sum(task.written for task in tasks),
             cleans_up=bool(state.old_versions or state.removable_bytes),
+            priority=candidate.priority,
         )
         candidate.first = candidate.first or state
         candidate.version, candidate.after, candidate.tasks = state.version, None, tasks
@@ -471,7 +495,7 @@ class _Maintenance:
             await commits.one(self.session.backend, candidate.table.id, candidate.plan.state.version)
 
     async def _refresh(self, candidate: _Candidate, indexes: Mapping[str, int]) -> None:
-        options = (self.options.index or IndexOptions()).for_pylance()
+        options = (candidate.options.index or IndexOptions()).for_pylance()
         candidate.version = await self._change(
             candidate.table, lambda dataset: maintaining.refresh_indexes(dataset, indexes, options)
         )
@@ -497,11 +521,11 @@ class _Maintenance:
             await self._discard(table, contents, error)
             async with concurrent_changes.explain_conflict(self.session.backend, table):
                 raise error
-        options = (self.options.compact or CompactOptions()).for_pylance()
+        options = (candidate.options.compact or CompactOptions()).for_pylance()
 
         def work(dataset: Any) -> tuple[int, DatasetState]:
             version = maintaining.commit(dataset, contents, options)
-            return version, maintaining.read_state(dataset, Examination(indexes=self.options.index is not None))
+            return version, maintaining.read_state(dataset, Examination(indexes=candidate.options.index is not None))
 
         try:
             candidate.version, candidate.after = await self._change(table, work)

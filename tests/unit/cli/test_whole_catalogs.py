@@ -166,7 +166,7 @@ def options(tmp_path: Path) -> list[str]:
     return ["--impl", "dir", "-p", f"root={tmp_path / 'lake'}"]
 
 
-def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> None:
+def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str], tmp_path: Path) -> None:
     options += ["--max-small-fragments", "1"]
     plan = Run("maintain", "*", "--dry-run", "-o", "json", *options)
     steps = {table["id"]: table["steps"] for table in json.loads(plan.out)["tables"]}
@@ -176,6 +176,9 @@ def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str]) -> N
     left = Run("maintain", "*", "--dry-run", "--budget", "1B", *options)
     assert "compact (left)" in left.out and "0 of 2 tables" in left.err and "2 left for a later run" in left.err
     assert "2 left" in Run("maintain", "*", "--max-time", "0s", *options).err
+    policies = tmp_path / "maintenance.toml"
+    policies.write_text('[tables."a"]\nmaintain = false')
+    assert "1 of 1 table" in Run("maintain", "*", "--dry-run", "--policies", str(policies), *options).err
     report = Run("maintain", "*", "-o", "json", *options)
     assert report.code == 0 and json.loads(report.out)["counts"] == {"maintained": 2}
     again = Run("maintain", "*", *options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -149,6 +150,65 @@ def test_the_tables_that_gain_the_most_are_first(namespace: Namespace) -> None:
     assert large.reason == "clean up" and "1 left" in report.line()
     assert maintain_now(namespace, "db.large", budget=f"{costs['db$large']}B").counts == {"maintained": 1}
     assert maintain_now(namespace, "db.t2", budget=0).counts == {"left": 1}
+
+
+def test_policies_apply_to_tables_by_patterns(namespace: Namespace, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.toml"
+    file.write_text("""
+        [tables."db.t0"]
+        maintain = false
+        [tables."db.t1"]
+        compact = false
+        older_than = "0s"
+        [tables."db.[t]2"]
+        max_small_fragments = 5
+        cleanup = false
+        index = false
+        [tables."db.**"]
+        priority = 1
+        """)
+    what = ["db.t0", "db.t1", "db.t2", "db.t3"]
+    all_at_once: dict[str, Any] = {"cleanup": ALL_OLD, "policies": file}
+    plan = plan_now(namespace, what, **all_at_once)
+    assert {str(it.id): it.steps for it in plan.tables} == {
+        "db$t1": ("clean up",),
+        "db$t2": (),
+        "db$t3": ("compact", "clean up"),
+    }
+    assert by_worth(plan.tables)[0].id == TableId(["db", "t3"]) and plan.tables[0].priority == 1
+    report = maintain_now(namespace, what, **all_at_once)
+    assert outcomes(report) == {"t0": "off", "t1": "maintained", "t2": "unchanged", "t3": "maintained"}
+    assert next(row for row in report.rows if row.outcome == "off").reason == "by the policy for db.t0"
+    assert (fragments(namespace, "t1"), fragments(namespace, "t3")) == (5, 1)
+    only = {"db.**": {"compact": True, "index": False, "cleanup": False}}
+    assert maintain_now(namespace, "db.t4", cleanup=False, policies=only).rows[0].fields["steps"] == ["compact"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ({"db.**": {"oder_than": "7d"}}, "policies: tables.'db.**': unknown 'oder_than'; did you mean older_than?"),
+        ({"db.**": {"older_than": 7}}, "policies: tables.'db.**': older_than 7: must be a text, such as \"7d\""),
+        ({"db.**": {"index": 1}}, "index 1: must be true or false"),
+        ({"db.**": {"target_rows": True}}, "target_rows True: must be a whole number"),
+        ({"db.**": {"target_rows": 0}}, "policies: tables.'db.**': target_rows 0: must be at least 1"),
+        ({"db.**": {"older_than": "soon"}}, "older_than 'soon': use a number"),
+        ({"db.**": {"compact": False, "target_rows": 9}}, "target_rows: has no effect, because compact is false"),
+        ({"db.**": 7}, "must be a table of options"),
+        ({"": {}}, "policies: tables.''"),
+        ("[tables", "not a TOML file"),
+        ("[table.x]", "unknown 'table'; write [tables."),
+        (None, "No such file or directory"),
+    ],
+)
+def test_wrong_policies_are_refused(namespace: Namespace, tmp_path: Path, policies: Any, message: str) -> None:
+    if not isinstance(policies, dict):
+        file = tmp_path / "maintenance.toml"
+        if policies is not None:
+            file.write_text(policies)
+        policies = file
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        maintain_now(namespace, "db.*", policies=policies)
 
 
 def test_no_table_begins_after_the_time(namespace: Namespace) -> None:
