@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import lance_namespace.errors as err
@@ -38,6 +39,9 @@ def name_iterators(cls: C) -> C:
         if str(returned).startswith(("Iterator[", "AsyncGenerator[")):
             setattr(cls, name, named(method))
     return cls
+
+
+_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 
 
 def counted(count: int, things: str) -> str:
@@ -81,6 +85,15 @@ def printable(text: str) -> str:
 def duration(seconds: float) -> str:
     """Returns a duration as text, in seconds or milliseconds."""
     return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1e3:.0f} ms"
+
+
+def time_span(seconds: float) -> str:
+    """Returns a long duration as text, such as "2 days, 3 hours"; less than a part of the smaller unit is left out."""
+    for (unit, size), (part, part_size) in pairwise(_UNITS):
+        if seconds >= size:
+            units, parts = counted(int(seconds // size), unit), int(seconds % size // part_size)
+            return f"{units}, {counted(parts, part)}" if parts else units
+    return counted(int(seconds), "seconds") if seconds >= 1 else duration(seconds)
 
 
 def quantile(durations: Sequence[float], share: float) -> float | None:

@@ -33,7 +33,7 @@ from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_pair, parse_pairs
 from lance_ns_async.cli.selecting import name_some, open_table, open_tables
 from lance_ns_async.model import NamespaceId, TableId
-from lance_ns_async.rendering import counted, printable
+from lance_ns_async.rendering import counted, printable, time_span
 
 if TYPE_CHECKING:
     from lance_ns_async import AsyncNamespace, Namespace
@@ -126,13 +126,20 @@ def drop(
         seconds = catalog.run(_retention) if keep is None else parse_seconds("--keep", keep)
         if not dry_run:
             what = str(ids[0]) if len(ids) == 1 else name_some(ids)
-            question = f"Drop {what}?" if seconds else f"Delete the data of {what}?"
+            question = f"Drop {what}, and {_keeps(seconds)}?" if seconds else f"Delete the data of {what}?"
             ask(question, yes, look_first="--dry-run")
         describe = catalog.describe_table if dry_run else None
         drop_table = partial(catalog.drop_table, keep=seconds)
         _change_each(ids, "drop", "dropped", drop_table, describe, format)
-        if seconds and not dry_run:
-            say(f"to undo it: lance-ns undrop {shlex.quote(str(ids[0]))}")
+        if dry_run:
+            say(f"would {_keeps(seconds)}" if seconds else "would delete the data at once")
+        elif seconds:
+            more = "; lance-ns dropped lists all" if len(ids) > 1 else ""
+            say(f"to undo it within {time_span(seconds)}: lance-ns undrop {shlex.quote(str(ids[0]))}{more}")
+
+
+def _keeps(seconds: float) -> str:
+    return f"keep the data for {time_span(seconds)}"
 
 
 async def _retention(namespace: AsyncNamespace) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from lance_namespace.errors import TableAlreadyExistsError
 from typer import Argument, Option
 
 from lance_ns_async.cli import output
@@ -55,7 +56,10 @@ def undrop(
     with on.require().open() as catalog, output.tell_changes(format) as tell:
         options = parse_storage_options(storage_option)
         id = None if as_ is None else TableId(as_)
-        back = sync.undrop(catalog, table, as_=id, under=under, storage_options=options)
+        try:
+            back = sync.undrop(catalog, table, as_=id, under=under, storage_options=options)
+        except TableAlreadyExistsError as e:
+            raise TableAlreadyExistsError(str(e).replace("pass as_", "use --as ID")) from e
         tell(f"brought back {back.id}", back.id, "brought back", back.location)
 
 

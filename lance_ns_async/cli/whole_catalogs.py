@@ -444,6 +444,8 @@ def maintain(
     merge = CompactOptions(target_rows=target_rows, max_small_fragments=max_small_fragments)
     age = None if older_than == "any" else older_than
     clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
+    if dry_run and max_time is not None:
+        raise Misuse("--max-time: not with --dry-run, which measures no time; use --budget")
     if (master or conf) and engine == "local":
         raise Misuse("--master and --conf: only with --engine spark")
     settings = parse_pairs("--conf", conf)

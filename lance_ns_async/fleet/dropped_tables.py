@@ -14,11 +14,12 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import NotALanceTableError, suggest
 from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.table_search import read_facts
+from lance_ns_async.fleet.unclaimed import measure_folder
 from lance_ns_async.lifecycle import retention
 from lance_ns_async.lifecycle.retention import DroppedTable
 from lance_ns_async.many import bulk, search
-from lance_ns_async.model import NamespaceId, Table, TableId
-from lance_ns_async.operations import namespaces
+from lance_ns_async.model import NamespaceId, Table, TableId, local_path
+from lance_ns_async.operations import maintaining, namespaces
 from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
 from lance_ns_async.settings import seconds
@@ -204,14 +205,16 @@ async def purge(
         progress: Shows a bar in a terminal or notebook, or receives the number of folders and tables so far.
 
     Returns:
-        A row for each expired table: "purged", with its `size` in bytes as in `dropped`; or "kept", with the reason.
-            Tables that could not be deleted are rows with errors.
+        A row for each expired table: "purged", with the `size` in bytes that is deleted, in an object store without
+            indexes of the newest version; or "kept", with the reason. Tables that could not be deleted are rows with
+            errors. The counter `bytes` is the sum.
 
     Raises:
         InvalidInputError: As in `dropped`; or `older_than` is invalid.
 
     Cost:
         As of `dropped`; for 512 tables each, another listing and bulk describe of the whole catalog; and the deletes.
+            In an object store, also a listing of each table, and a read of each version.
     """
     session, options = namespace.session, _options(namespace, storage_options)
     age = timedelta(0) if older_than is None else timedelta(seconds=seconds("older_than", older_than))
@@ -240,10 +243,11 @@ async def _purge(
     seen: dict[str, Collection[str]] = {}
 
     def purged_row(table: DroppedTable) -> Row:
+        run.counters["bytes"] += sizes[table.location] or 0
         return Row(table.id, PURGED, "", table.location, fields=_times(table) | {"size": sizes[table.location]})
 
     async def begin(table: DroppedTable) -> None:
-        sizes[table.location], _ = await _size(table, options)
+        sizes[table.location] = await _deleted_bytes(table, options)
         try:
             marked = await retention.begin_purge(table, now, options, dry_run=dry_run)
         except err.LanceNamespaceError as e:
@@ -341,6 +345,8 @@ async def _find(session: Session, id: TableId, folders: Folders, options: Mappin
                     newest = table
     if newest is None:
         hint = suggest(str(id), sorted(others), most=5)
+        if await bulk.exists(session, id):
+            hint = "the catalog has a table of that id"
         reason = f"undrop: no dropped table of that id is below {folders.root}; {hint}"
         raise err.TableNotFoundError(f"Table not found: {id} ({reason})")
     return newest
@@ -404,6 +410,28 @@ async def _size(table: DroppedTable, options: Mapping[str, str] | None) -> tuple
         return await in_thread(place, read)
     except err.LanceNamespaceError:
         return None, None
+
+
+async def _deleted_bytes(table: DroppedTable, options: Mapping[str, str] | None) -> int | None:
+    """Returns the bytes that a purge deletes; None if they are not known.
+
+    Cost: for a local folder its listing; otherwise an open, a listing, and a read of each version.
+    """
+    place = Table(table.id, table.location, storage_options=options)
+
+    def read() -> int:
+        if (path := local_path(place.location)) is not None:
+            return measure_folder(path)[0]
+        dataset = open_snapshot(place)
+        newest = read_facts(place.id, place.location, {}, dataset).size
+        everything = maintaining.CleanupLimits(older_than=0, retain_versions=None, delete_unverified=True)
+        removed: int = maintaining.cleanup_numbers(dataset, everything).bytes_removed
+        return newest + removed
+
+    try:
+        return await in_thread(place, read)
+    except err.LanceNamespaceError:
+        return None
 
 
 def _times(table: DroppedTable) -> dict[str, Any]:

@@ -127,7 +127,7 @@ async def _measure(
         # It has no version, or a damaged one.
         size, modified, missing = None, None, ()
     if (path := local_path(location)) is not None:
-        size, modified = await in_thread(table, lambda: _measure_folder(path))
+        size, modified = await in_thread(table, lambda: measure_folder(path))
     return size, modified, missing
 
 
@@ -135,7 +135,8 @@ def _table(location: str, options: Mapping[str, str] | None) -> Table:
     return Table(TableId([location]), location, storage_options=options)
 
 
-def _measure_folder(path: str) -> tuple[int, datetime | None]:
+def measure_folder(path: str) -> tuple[int, datetime | None]:
+    """Returns the bytes of all files below a folder, and their last change; None if there are none. Blocks."""
     size, newest = 0, 0.0
     for folder, _, names in os.walk(path):
         for name in (".", *names):

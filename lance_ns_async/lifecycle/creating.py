@@ -256,9 +256,9 @@ async def check_default_location(
             await backend.describe_table(id)
         except err.TableNotFoundError:
             raise DataThereError(
-                f"{PHRASES[err.TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}; "
-                "register it there, or bring it back with fleet.undrop if it was dropped; use another location, or "
-                "remove the data)"
+                f"{PHRASES[err.TableAlreadyExistsError]}: {id} (not in the catalog, but there is data at {location}, "
+                "perhaps of a table with another name; register it there, bring it back with fleet.undrop if it was "
+                "dropped, or use another location)"
             ) from None
         # The data belongs to the registered table. The declaration fails, unless the table is deregistered before.
         return location, False

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lance_ns_async.model import Table
@@ -147,7 +146,7 @@ def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
     versions, old, removable = (0, 0, 0)
     if what.cleanup is not None:
         versions = len(dataset.versions())
-        stats: Any = cast(Any, dataset).explain_cleanup_old_versions(**what.cleanup.for_pylance()).stats
+        stats = cleanup_numbers(dataset, what.cleanup)
         old, removable = stats.old_versions, stats.bytes_removed
     return DatasetState(
         version=dataset.version,
@@ -163,6 +162,11 @@ def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
         old_versions=old,
         removable_bytes=removable,
     )
+
+
+def cleanup_numbers(dataset: LanceDataset, limits: CleanupLimits) -> Any:
+    """Returns pylance's numbers of what a clean-up would remove. Cost: as a clean-up, without the deletes."""
+    return cast(Any, dataset).explain_cleanup_old_versions(**limits.for_pylance()).stats
 
 
 def _plan_tasks(
@@ -196,7 +200,8 @@ def _task(content: str, fragments: Sequence[Any], target_rows: int) -> RewriteTa
     stored = sum(fragment.physical_rows for fragment in fragments)
     rows = stored - sum(fragment.num_deletions for fragment in fragments)
     written = size * rows // stored if stored else 0
-    return RewriteTask(content, len(fragments), size, written, ceil(rows / target_rows))
+    # Lance splits the rows of a task so that each new fragment has at least the target.
+    return RewriteTask(content, len(fragments), size, written, max(1, rows // target_rows) if rows else 0)
 
 
 def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> str:

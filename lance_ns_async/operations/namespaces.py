@@ -52,6 +52,11 @@ async def create_namespace(session: Session, request: spec.CreateNamespaceReques
     id = session.namespace(request.id)
     mode = requests.word(request.mode, "mode", ("create", "exist_ok", "overwrite"))
     properties = request.properties or {}
+    if "drop_retention" in properties:
+        raise InvalidInputError(
+            f"namespace {spelled(id)}: drop_retention: a property of the connection, which has no effect here; pass it "
+            "to connect, or keep to drop_table"
+        )
     for key in session.backend.capabilities.location_properties:
         if key in properties:
             check_location(f"namespace {spelled(id)}", properties[key], folder=True)

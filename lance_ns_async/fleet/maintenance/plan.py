@@ -271,12 +271,11 @@ class MaintenancePlan(Tabular):
         """Returns a summary of the plan in one line."""
         pending = self.pending
         fragments = counted(sum(it.task_fragments for it in pending), "fragments")
-        tasks = counted(sum(it.tasks for it in pending), "tasks")
         rows = counted(sum(it.state.unindexed_rows for it in pending), "rows")
         versions = counted(sum(it.state.old_versions for it in pending), "versions")
-        size = size_text(sum(it.task_bytes for it in pending))
+        cost = size_text(sum(it.cost for it in pending))
         parts = [
-            f"compact {_count(pending, COMPACT)} ({fragments}, {size}, {tasks})",
+            f"compact {_count(pending, COMPACT)} ({fragments} into {sum(it.new_fragments for it in pending):,})",
             f"index {_count(pending, INDEX)} ({rows})",
             f"clean up {_count(pending, CLEAN_UP)} ({versions})",
         ]
@@ -286,7 +285,7 @@ class MaintenancePlan(Tabular):
         empty += f"; {len(self.without_data)} without data" if self.without_data else ""
         problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
         return (
-            f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}{empty}{problems}; "
+            f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}; cost {cost}{empty}{problems}; "
             f"examined in {duration(self.seconds)} ({counted(self.calls, 'calls')})"
         )
 

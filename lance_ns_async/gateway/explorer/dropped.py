@@ -13,12 +13,10 @@ from lance_ns_async.gateway.explorer.layout import Page
 from lance_ns_async.gateway.explorer.reading import READ_SECONDS, outcome
 from lance_ns_async.gateway.rights import GrantedNamespace
 from lance_ns_async.model import TableId
-from lance_ns_async.rendering import counted
+from lance_ns_async.rendering import time_span
 from lance_ns_async.tabular import Row
 
 _MAX_TABLES = 100
-
-_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,7 @@ def _time_left(row: Row, now: datetime) -> str:
     seconds = (datetime.fromisoformat(row.fields["until"]) - now).total_seconds()
     if row.outcome != "dropped" or seconds <= 0:
         return row.outcome
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= 2 * size), ("seconds", 1))
-    return counted(int(seconds // size), unit)
+    return time_span(seconds)
 
 
 async def undrop(namespace: GrantedNamespace, location: str, id_text: str) -> TableId:

@@ -203,14 +203,19 @@ def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
 def test_a_drop_is_taken_back_and_an_expired_one_purged(root: Path) -> None:
     on = ("-i", "dir", "-p", f"root={root}")
     kept = Run("drop", "sales.orders", "--keep", "7d", "-y", *on)
-    assert kept.code == 0 and "to undo it: lance-ns undrop 'sales$orders'" in kept.err
+    assert kept.code == 0 and "to undo it within 7 days: lance-ns undrop 'sales$orders'" in kept.err
     assert [row["id"] for row in json.loads(Run("dropped", "--json", *on).out)] == ["sales$orders"]
     assert Run("undrop", "sales.order", *on).code == Code.NOT_FOUND
+    assert Run("create", "sales.orders", *on).code == 0
+    taken = Run("undrop", "sales.orders", *on)
+    assert taken.code == Code.FAILURE and "use --as ID" in taken.err and "as_" not in taken.err
     back = Run("undrop", "sales.orders", "--as", "stock.old", *on)
     assert back.out == "brought back stock$old\n" and Run("dropped", *on).err.startswith("dropped: nothing")
     retention = ("-p", "drop_retention=1ms")
     asked = Run("drop", "stock.old", *on, *retention)
-    assert asked.code == Code.USAGE and "Drop stock$old?" in asked.err
+    assert asked.code == Code.USAGE and "Drop stock$old, and keep the data for 1 ms?" in asked.err
+    assert "would keep the data for 1 day, 12 hours" in Run("drop", "stock.old", "--dry-run", "--keep", "36h", *on).err
+    assert "would delete the data at once" in Run("drop", "stock.old", "--dry-run", *on).err
     assert Run("drop", "stock.old", "-y", *on, *retention).code == 0
     assert Run("purge", *on).code == Code.USAGE
     assert [row["outcome"] for row in json.loads(Run("purge", "--dry-run", "--json", *on).out)] == ["would purge"]

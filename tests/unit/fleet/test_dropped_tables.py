@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -133,6 +134,42 @@ def test_an_interrupted_purge_is_finished_by_the_next_one(ns: DirNamespace) -> N
         sync.undrop(ns, "s.t")
     assert [row.outcome for row in sync.purge(ns).rows] == ["purged"]
     assert not place.exists()
+
+
+@pytest.mark.parametrize("storage", ["local", "s3"])
+def test_a_purge_says_what_it_deletes(tmp_path: Path, storage: str) -> None:
+    with ExitStack() as stack:
+        properties = {"root": str(tmp_path)}
+        if storage == "s3":
+            s3 = stack.enter_context(FakeS3())
+            properties = {"root": "s3://lake", **{f"storage.{key}": value for key, value in s3.options.items()}}
+        ns = stack.enter_context(Namespace.connect("dir", properties))
+        ns.create_namespace("s")
+        for n in range(5):
+            ns.write("s.t", pa.table({"x": range(1_000 * n, 1_000 * n + 1_000)}), mode="overwrite" if n else "create")
+        newest = ns.get_table_stats("s.t").total_bytes
+        ns.drop_table("s.t", keep=0.001)
+        (would,), (row,) = sync.purge(ns, dry_run=True).rows, (report := sync.purge(ns)).rows
+        assert row.fields["size"] == would.fields["size"] == report.counters["bytes"] > 5 * newest
+
+
+def test_a_retention_is_no_property_of_a_namespace_of_the_catalog(ns: DirNamespace) -> None:
+    with pytest.raises(InvalidInputError, match="drop_retention: a property of the connection"):
+        ns.create_namespace("kept", properties={"drop_retention": "7d"})
+
+
+def test_data_of_a_table_with_another_name_is_not_to_be_removed(ns: DirNamespace) -> None:
+    ns.write("top", ROWS)
+    ns.drop_table("top")
+    sync.undrop(ns, "top", as_="s.top")
+    with pytest.raises(TableAlreadyExistsError, match="perhaps of a table with another name"):
+        ns.write("top", ROWS)
+    assert ns.open("s.top").count_rows() == 2
+
+
+def test_a_table_that_is_not_dropped_is_named(ns: DirNamespace) -> None:
+    with pytest.raises(TableNotFoundError, match="no dropped table of that id .* the catalog has a table of that id"):
+        sync.undrop(ns, "s.t")
 
 
 def test_the_folder_must_be_known(ns: DirNamespace, tmp_path: Path) -> None:
