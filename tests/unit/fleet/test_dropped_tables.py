@@ -168,7 +168,7 @@ def test_data_of_a_table_with_another_name_is_not_to_be_removed(ns: DirNamespace
 
 
 def test_a_table_that_is_not_dropped_is_named(ns: DirNamespace) -> None:
-    with pytest.raises(TableNotFoundError, match="no dropped table of that id .* the catalog has a table of that id"):
+    with pytest.raises(TableNotFoundError, match=r"no dropped table of that id .* the catalog has a table of that id"):
         sync.undrop(ns, "s.t")
 
 
