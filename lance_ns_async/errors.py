@@ -384,7 +384,7 @@ def suggest(
 
 _FLEET = {
     "copy_to": "copy",
-    **{it: it for it in ("audit", "copy", "discover", "dropped", "find", "maintain", "purge", "undrop")},
+    **{it: it for it in ("audit", "copy", "discover", "dropped", "find", "maintain", "purge", "undrop", "undrop_many")},
 }
 
 

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from lance_ns_async.cli import output
 from lance_ns_async.cli.changing import ask
-from lance_ns_async.cli.errors import shows_progress
+from lance_ns_async.cli.errors import Misuse, say, shows_progress
 from lance_ns_async.cli.options import (
     ChangeFormat,
     CommonOptions,
@@ -21,7 +21,8 @@ from lance_ns_async.cli.options import (
 )
 from lance_ns_async.cli.output import Format
 from lance_ns_async.cli.parsing import parse_storage_options
-from lance_ns_async.model import TableId
+from lance_ns_async.model import TableId, is_pattern
+from lance_ns_async.tabular import ERRORS
 
 Under = Annotated[
     str | None, Option(metavar="URI", help="Folder or bucket of the tables; by default the root of the catalog.")
@@ -44,18 +45,32 @@ def dropped(
 
 def undrop(
     on: CommonOptions,
-    table: Annotated[str, Argument(help="Id that the table had, or its location.")],
-    as_: Annotated[str | None, Option("--as", metavar="ID", help="Bring it back under this id.")] = None,
+    tables: Annotated[
+        list[str], Argument(metavar="TABLE...", help="Ids that tables had, and patterns; or the location of one table.")
+    ],
+    as_: Annotated[str | None, Option("--as", metavar="ID", help="Bring one table back under this id.")] = None,
     under: Under = None,
     storage_option: StorageOptions = None,
     format: ChangeFormat = None,
 ) -> None:
-    """Bring back a dropped table, with its versions, tags, branches and indexes."""
+    """Bring back dropped tables, with their versions, tags, branches and indexes."""
     from lance_ns_async.fleet import sync
 
+    if is_many := len(tables) > 1 or is_pattern(tables[0]):
+        if as_ is not None:
+            raise Misuse("--as: only with one id or location")
     with on.require().open() as catalog, output.tell_changes(format) as tell:
         options = parse_storage_options(storage_option)
-        id = None if as_ is None else TableId(as_)
+        if is_many:
+            report = sync.undrop_many(catalog, tables, under=under, storage_options=options, progress=shows_progress())
+            for row in report.rows:
+                if isinstance(row.id, TableId) and row.outcome not in ERRORS:
+                    tell(f"{row.outcome} {row.id}", row.id, row.outcome, row.location)
+            for row in report.problems:
+                say(row.reason)
+            exit_after(report.problems)
+            return
+        table, id = tables[0], None if as_ is None else TableId(as_)
         try:
             back = sync.undrop(catalog, table, as_=id, under=under, storage_options=options)
         except TableAlreadyExistsError as e:

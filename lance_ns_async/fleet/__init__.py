@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.audits import audit
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.discovery import discover
-    from lance_ns_async.fleet.dropped_tables import dropped, purge, undrop
+    from lance_ns_async.fleet.dropped_tables import dropped, purge, undrop, undrop_many
     from lance_ns_async.fleet.maintenance.plan import (
         CleanupOptions,
         CompactOptions,
@@ -49,6 +49,7 @@ __all__ = [
     "plan_maintenance",
     "purge",
     "undrop",
+    "undrop_many",
 ]
 
 # Loaded at the first access, as in the package itself.
@@ -70,6 +71,7 @@ _HOMES = {
     "plan_maintenance": "maintenance.run",
     "purge": "dropped_tables",
     "undrop": "dropped_tables",
+    "undrop_many": "dropped_tables",
 }
 
 

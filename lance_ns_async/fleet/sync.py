@@ -53,7 +53,9 @@ maintain: Final = blocking(maintenance.maintain)
 plan_maintenance: Final = blocking(maintenance.plan_maintenance)
 purge: Final = blocking(dropped_tables.purge)
 undrop: Final = blocking(dropped_tables.undrop)
+undrop_many: Final = blocking(dropped_tables.undrop_many)
 
 
 def __dir__() -> list[str]:
-    return ["audit", "copy", "discover", "dropped", "find", "maintain", "plan_maintenance", "purge", "undrop"]
+    own = ["audit", "copy", "discover", "dropped", "find", "maintain", "plan_maintenance", "purge"]
+    return [*own, "undrop", "undrop_many"]

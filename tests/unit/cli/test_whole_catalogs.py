@@ -211,6 +211,13 @@ def test_a_drop_is_taken_back_and_an_expired_one_purged(root: Path) -> None:
     assert taken.code == Code.FAILURE and "use --as ID" in taken.err and "as_" not in taken.err
     back = Run("undrop", "sales.orders", "--as", "stock.old", *on)
     assert back.out == "brought back stock$old\n" and Run("dropped", *on).err.startswith("dropped: nothing")
+    assert Run("drop", "sales.orders", "stock.old", "--keep", "7d", "-y", *on).err.endswith(
+        "; lance-ns dropped lists all\n"
+    )
+    assert Run("undrop", "sales.*", "--as", "a.b", *on).code == Code.USAGE
+    many = Run("undrop", "sales.*", "stock.old", "stock.none", *on)
+    assert many.code == Code.FAILURE and "stock$none" in many.err
+    assert sorted(many.out.splitlines()) == ["brought back sales$orders", "brought back stock$old"]
     retention = ("-p", "drop_retention=1ms")
     asked = Run("drop", "stock.old", *on, *retention)
     assert asked.code == Code.USAGE and "Drop stock$old, and keep the data for 1 ms?" in asked.err

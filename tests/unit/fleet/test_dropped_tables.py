@@ -167,6 +167,24 @@ def test_data_of_a_table_with_another_name_is_not_to_be_removed(ns: DirNamespace
     assert ns.open("s.top").count_rows() == 2
 
 
+def test_many_tables_come_back_at_once(ns: DirNamespace, tmp_path: Path) -> None:
+    for id, keep in (("s.a", "7d"), ("s.a", "7d"), ("s.b", "7d"), ("other.c", "7d"), ("s.d", "7d")):
+        ns.create_namespace(id.partition(".")[0], mode="exist_ok")
+        ns.write(id, ROWS)
+        ns.drop_table(id, keep=keep)
+    last = max(sync.dropped(ns).having("dropped"), key=lambda row: (str(row.id) == "s$a", row.fields["dropped"]))
+    ns.write("s.d", ROWS)
+    ns.drop_namespace("other")
+    report = sync.undrop_many(ns, ["s.*", "other.c", "s.none"], under=str(tmp_path / "lake"))
+    outcomes = {str(row.id): row.outcome for row in report.rows}
+    assert outcomes == {
+        **dict.fromkeys(("s$a", "s$b", "other$c"), "brought back"),
+        **{"s$d": "failed", "s$none": "missing"},
+    }
+    assert str(ns.describe_table("s.a").location).endswith(str(last.location)) and ns.open("other.c").count_rows() == 2
+    assert [str(row.id) for row in sync.dropped(ns).rows] == ["s$d", "s$a"]
+
+
 def test_a_table_that_is_not_dropped_is_named(ns: DirNamespace) -> None:
     with pytest.raises(TableNotFoundError, match=r"no dropped table of that id .* the catalog has a table of that id"):
         sync.undrop(ns, "s.t")
