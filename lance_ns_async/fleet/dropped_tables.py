@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,13 +10,14 @@ import lance_namespace.errors as err
 
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.client import AsyncNamespace
-from lance_ns_async.errors import NotALanceTableError, error_about, suggest
+from lance_ns_async.errors import error_about, suggest
+from lance_ns_async.fleet.registered import RegisteredTables
 from lance_ns_async.fleet.run import Report, Run, failure_row, for_async, start
 from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.fleet.unclaimed import measure_folder
 from lance_ns_async.lifecycle import retention
 from lance_ns_async.lifecycle.retention import DroppedTable
-from lance_ns_async.many import bulk, search
+from lance_ns_async.many import bulk
 from lance_ns_async.many.patterns import Selection, What, matcher
 from lance_ns_async.model import NamespaceId, Table, TableId, local_path
 from lance_ns_async.operations import maintaining, namespaces
@@ -25,7 +25,7 @@ from lance_ns_async.progress import ProgressCallback
 from lance_ns_async.session import Session
 from lance_ns_async.settings import seconds
 from lance_ns_async.storage.datasets import open_snapshot
-from lance_ns_async.storage.folders import LISTINGS, Folders, place_keys
+from lance_ns_async.storage.folders import LISTINGS, Folders
 from lance_ns_async.storage.lance_layout import DROP_NOTES, PARTS
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tabular import Row
@@ -288,7 +288,7 @@ async def _purge(
     dry_run: bool,
 ) -> None:
     """Purges up to some hundred tables, of which those that are registered are left out first."""
-    due = await (await _Registered.read(session)).unclaimed(due)
+    due = await _unclaimed(await RegisteredTables.read(session), due)
     sizes: dict[str, int | None] = {}
     seen: dict[str, Collection[str]] = {}
 
@@ -315,7 +315,7 @@ async def _purge(
     if not marked:
         return
     # A table that was brought back before it was marked is registered now.
-    free = await (await _Registered.read(session)).unclaimed(marked)
+    free = await _unclaimed(await RegisteredTables.read(session), marked)
     kept = {table.location for table in marked}.difference(table.location for table in free)
     for table in marked:
         if table.location in kept:
@@ -373,13 +373,13 @@ async def _walk(
 
 async def _find_all(
     session: Session, folders: Folders, options: Mapping[str, str] | None, run: Run, include: Callable[[TableId], bool]
-) -> tuple[Sequence[DroppedTable], _Registered]:
+) -> tuple[Sequence[DroppedTable], RegisteredTables]:
     """Returns the dropped tables that `include` selects, the last dropped first, and the registered tables."""
     tables: list[DroppedTable] = []
     async for some in _walk(folders, options, run):
         tables += (table for table in some if include(table.id))
-    catalog = await _Registered.read(session)
-    return sorted(await catalog.unclaimed(tables), key=lambda it: it.dropped, reverse=True), catalog
+    catalog = await RegisteredTables.read(session)
+    return sorted(await _unclaimed(catalog, tables), key=lambda it: it.dropped, reverse=True), catalog
 
 
 async def _create_namespaces(session: Session, id: TableId, dropped: DroppedTable) -> None:
@@ -413,34 +413,10 @@ async def _find(session: Session, id: TableId, folders: Folders, options: Mappin
     return newest
 
 
-@dataclass(frozen=True, slots=True)
-class _Registered:
-    """The registered tables of a catalog, by which files of drops that mean nothing are recognized."""
-
-    places: Set[str]
-    ids: Set[tuple[str, ...]]
-    key: Callable[[Sequence[str]], tuple[str, ...]]
-
-    @classmethod
-    async def read(cls, session: Session) -> _Registered:
-        """Reads the whole catalog; raises the first error of a table. Cost: its listings and a bulk describe."""
-        ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
-        described = await search.describe_tables(session, ids)
-        for error in described.errors.values():
-            if not isinstance(error, err.TableNotFoundError | NotALanceTableError):
-                raise error
-        places = await place_keys([table.location for table in described.tables.values()])
-        key = session.backend.capabilities.key
-        return cls({*places}, {key(id) for id in ids}, key)
-
-    async def unclaimed(self, tables: Sequence[DroppedTable]) -> list[DroppedTable]:
-        """Returns the tables at whose locations none is registered."""
-        places = await place_keys([table.location for table in tables])
-        return [table for table, place in zip(tables, places, strict=True) if place not in self.places]
-
-    def is_free(self, id: TableId) -> bool:
-        """Returns whether no table has this id."""
-        return self.key(id) not in self.ids
+async def _unclaimed(catalog: RegisteredTables, tables: Sequence[DroppedTable]) -> list[DroppedTable]:
+    """Returns the tables at whose locations none is registered: there, the files of drops mean nothing."""
+    claims = await catalog.claims([table.location for table in tables])
+    return [table for table, is_claimed in zip(tables, claims, strict=True) if not is_claimed]
 
 
 async def _row(table: DroppedTable, options: Mapping[str, str] | None, *, is_free: bool) -> Row:

@@ -12,14 +12,14 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async.calls.tasks import each
 from lance_ns_async.fleet.audit_checks import DROPPED, UNCLAIMED, Finding
 from lance_ns_async.fleet.folder_walk import ExaminedFolder, FolderKind, FolderWalker, walk_folders
+from lance_ns_async.fleet.registered import RegisteredTables
 from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.lifecycle import retention
-from lance_ns_async.many import bulk, search
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
-from lance_ns_async.storage.folders import LISTINGS, Folders, place_keys
+from lance_ns_async.storage.folders import LISTINGS, Folders
 from lance_ns_async.storage.threads import in_thread
 
 _DATA = frozenset({FolderKind.TABLE, FolderKind.UNFINISHED})
@@ -52,15 +52,13 @@ async def find_unclaimed(
         run.add(failure_row(location, error, location))
 
     await walk_folders(walker, [""], on_folder, on_error)
-    ids = [id async for id in bulk.flatten(bulk.table_groups(session, recursive=True))]
-    described = (await search.describe_tables(session, ids)).raise_for_errors()
-    claims = {*await place_keys([table.location for table in described.tables.values()])}
+    registered = await RegisteredTables.read(session)
     unclaimed: list[Finding] = []
     now = datetime.now(UTC)
 
     async def look_again(folder: ExaminedFolder) -> None:
         location = folders.location(folder.path)
-        if (await place_keys([location]))[0] in claims:
+        if any(await registered.claims([location])):
             return
         again = await walker.look(folder.path)
         if again.kind in _DATA and (table := await retention.read(location, options)) is not None:
