@@ -21,7 +21,7 @@ from lance_ns_async.storage import cleanups
 from lance_ns_async.storage.lance_layout import DATA
 
 if TYPE_CHECKING:
-    from lance import LanceDataset
+    from lance import FragmentMetadata, LanceDataset
 
 Kind: TypeAlias = Literal["examine", "rewrite", "clean up"]
 """The kinds of tasks that need no catalog."""
@@ -126,18 +126,22 @@ def examine(dataset: LanceDataset, what: Examination) -> tuple[DatasetState, Seq
 
     Cost: with `cleanup`, a listing of the table's files and a read of each version, as a clean-up itself.
     """
-    state = read_state(dataset, what)
+    fragments = {it.fragment_id: it.metadata for it in dataset.get_fragments()}
+    state = _state(dataset, what, fragments)
     if what.compaction is None:
         return state, ()
     # Lance plans no merges across the parts of indexes, which a refresh is about to merge.
     is_estimate = bool(what.is_before_refresh and state.stale_indexes)
-    return state, _plan_tasks(dataset, what.compaction, what, is_estimate=is_estimate)
+    return state, _plan_tasks(dataset, fragments, what.compaction, what, is_estimate=is_estimate)
 
 
 def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
     """Returns the state of the newest version. Cost: as `examine`."""
-    fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
-    live = {id: metadata.physical_rows - deletions for id, metadata, deletions in fragments}
+    return _state(dataset, what, {it.fragment_id: it.metadata for it in dataset.get_fragments()})
+
+
+def _state(dataset: LanceDataset, what: Examination, fragments: Mapping[int, FragmentMetadata]) -> DatasetState:
+    live = {id: _live_rows(it) for id, it in fragments.items()}
     stale: Mapping[str, StaleIndex] = {}
     if what.indexes:
         small = what.max_small_fragments if what.compaction is not None else len(live)
@@ -151,10 +155,10 @@ def read_state(dataset: LanceDataset, what: Examination) -> DatasetState:
     return DatasetState(
         version=dataset.version,
         rows=sum(live.values()),
-        size=sum(file.file_size_bytes or 0 for _, metadata, _ in fragments for file in metadata.files),
+        size=sum(map(_size, fragments.values())),
         fragments=len(fragments),
         small_fragments=sum(rows < what.target_rows for rows in live.values()),
-        deleted_rows=sum(deletions for _, _, deletions in fragments),
+        deleted_rows=sum(it.num_deletions for it in fragments.values()),
         unindexed_rows=max((it.lacking_rows for it in stale.values()), default=0),
         stale_indexes={name: it.merged_parts for name, it in sorted(stale.items())},
         index_rows=max((it.rows for it in stale.values()), default=0),
@@ -170,38 +174,52 @@ def cleanup_numbers(dataset: LanceDataset, limits: CleanupLimits) -> Any:
 
 
 def _plan_tasks(
-    dataset: LanceDataset, options: Mapping[str, Any], what: Examination, *, is_estimate: bool
+    dataset: LanceDataset,
+    fragments: Mapping[int, FragmentMetadata],
+    options: Mapping[str, Any],
+    what: Examination,
+    *,
+    is_estimate: bool,
 ) -> Sequence[RewriteTask]:
     """Returns the tasks of a compaction; an estimate is that after a refresh of indexes, and has no contents."""
     from lance.optimize import Compaction
 
-    fragments = [(it.fragment_id, it.metadata, it.num_deletions) for it in dataset.get_fragments()]
-    live = [metadata.physical_rows - deletions for _, metadata, deletions in fragments]
-    groups = tiers.fragments_to_merge(live, what.target_rows, what.max_small_fragments)
-    merged = {fragments[position][0] for group in groups for position in group}
+    ids = [*fragments]
+    groups = tiers.fragments_to_merge(
+        [*map(_live_rows, fragments.values())], what.target_rows, what.max_small_fragments
+    )
+    merged = {id for group in groups for id in ids[group.start : group.stop]}
     most_deleted = options.get("materialize_deletions_threshold", _DELETED_SHARE)
     if not options.get("materialize_deletions", True):
         most_deleted = 1.0
     left = [
-        id
-        for id, metadata, deletions in fragments
-        if id not in merged and deletions <= most_deleted * metadata.physical_rows
+        id for id, it in fragments.items() if id not in merged and it.num_deletions <= most_deleted * it.physical_rows
     ]
     plan: Any = Compaction.plan(dataset, cast(Any, {**options, "excluded_fragment_ids": left}))
-    if not is_estimate:
-        return [_task(_pack(task.json()), task.fragments, what.target_rows) for task in plan.tasks]
-    others = [it.fragments for it in plan.tasks if merged.isdisjoint(fragment.id for fragment in it.fragments)]
-    joined = [[metadata for _, metadata, _ in fragments[group.start : group.stop]] for group in groups]
-    return [_task("", some, what.target_rows) for some in (*joined, *others)]
+    contents = [task.json() for task in plan.tasks]
+    # The attribute `fragments` of a task would copy them all.
+    tasks = [(text, [it["id"] for it in json.loads(text)["task"]["fragments"]]) for text in contents]
+    if is_estimate:
+        joined = [("", ids[group.start : group.stop]) for group in groups]
+        tasks = [*joined, *(("", own) for _, own in tasks if merged.isdisjoint(own))]
+    return [_task(text, [fragments[id] for id in own], what.target_rows) for text, own in tasks]
 
 
-def _task(content: str, fragments: Sequence[Any], target_rows: int) -> RewriteTask:
-    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
-    stored = sum(fragment.physical_rows for fragment in fragments)
-    rows = stored - sum(fragment.num_deletions for fragment in fragments)
+def _live_rows(fragment: FragmentMetadata) -> int:
+    rows: int = fragment.physical_rows - fragment.num_deletions
+    return rows
+
+
+def _size(fragment: FragmentMetadata) -> int:
+    return sum(file.file_size_bytes or 0 for file in fragment.files)
+
+
+def _task(text: str, fragments: Sequence[FragmentMetadata], target_rows: int) -> RewriteTask:
+    size, stored = sum(map(_size, fragments)), sum(it.physical_rows for it in fragments)
+    rows = sum(map(_live_rows, fragments))
     written = size * rows // stored if stored else 0
     # Lance splits the rows of a task so that each new fragment has at least the target.
-    return RewriteTask(content, len(fragments), size, written, max(1, rows // target_rows) if rows else 0)
+    return RewriteTask(_pack(text), len(fragments), size, written, max(1, rows // target_rows) if rows else 0)
 
 
 def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> str:
