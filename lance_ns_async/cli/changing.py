@@ -258,12 +258,17 @@ def drop_namespace(
 ) -> None:
     """Drop an empty namespace."""
     id = NamespaceId(namespace)
-    if cascade:
-        listing = f"lance-ns ls -r {shlex.quote(str(id))}"
-        ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=listing)
     with on.require().open(id) as catalog, output.tell_changes(format) as tell:
+        if cascade and catalog.run(_cascades):
+            listing = f"lance-ns ls -r {shlex.quote(str(id))}"
+            ask(f"Drop {id}, and remove all registrations in it?", yes, look_first=listing)
         catalog.drop_namespace({"id": list(id), "behavior": "Cascade" if cascade else "Restrict"})
         tell(f"dropped {id}", id, "dropped")
+
+
+async def _cascades(namespace: AsyncNamespace) -> bool:
+    """Returns whether a catalog drops namespaces with all that is in them."""
+    return namespace.session.backend.capabilities.cascades
 
 
 def ask(question: str, yes: bool, *, look_first: str) -> None:

@@ -171,7 +171,9 @@ def test_namespaces_are_created_listed_and_dropped(lake: Sequence[str]) -> None:
     assert Run("ns", "ls", *lake).out == "shop\n" and Run("ns", "ls", "-r", *lake).out == "shop\nshop$eu\n"
     assert Run("ns", "drop", "shop.eu", *lake).out == "dropped shop$eu\n"
     assert Run("ns", "drop", "shop", *lake).code == 1
-    run = Run("ns", "drop", "shop", "--cascade", *lake)
+    assert "this catalog drops empty namespaces only" in Run("ns", "drop", "shop", "--cascade", *lake).err
+    unity = ("-i", "unity", "-p", "endpoint=http://127.0.0.1:9", "-p", "catalog=main")
+    run = Run("ns", "drop", "shop", "--cascade", *unity)
     assert run.code == 2 and "--yes" in run.err and "lance-ns ls -r shop" in run.err and "--dry-run" not in run.err
     assert Run("ns", "describe", "gone", *lake).code == 3
 
