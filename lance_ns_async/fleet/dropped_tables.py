@@ -101,14 +101,14 @@ async def list_dropped(
     folders = Folders(_under(session, under), options)
     with start("dropped", namespace, progress=progress) as run, session.within(None):
         tables, catalog = await _find_all(session, folders, options, run, include)
-        shown = tables[:most]
+        last_tables = tables[:most]
         rows: dict[str, Row] = {}
 
         async def add(table: DroppedTable) -> None:
             rows[table.location] = await _row(table, options, is_free=catalog.is_free(table.id))
 
-        await each(add, shown, max_in_flight=THREADS)
-        for table in shown:
+        await each(add, last_tables, max_in_flight=THREADS)
+        for table in last_tables:
             run.add(rows[table.location])
         run.counters["folders"] = folders.listings
         return run.report(shown_outcomes=frozenset({DROPPED, EXPIRED, PURGING})), len(tables)
@@ -192,12 +192,12 @@ async def undrop_many(
     """
     selection, key = Selection.read(what), namespace.session.backend.capabilities.key
     session, options = namespace.session, _options(namespace, storage_options)
-    wanted, matches = {key(session.table(id)): id for id in selection.ids}, matcher(selection.patterns)
+    ids, matches = {key(session.table(id)): id for id in selection.ids}, matcher(selection.patterns)
     folders = Folders(_under(session, under), options)
     with start("undrop", namespace, progress=progress) as run, session.within(None):
-        tables, _ = await _find_all(session, folders, options, run, lambda id: key(id) in wanted or matches(id))
+        tables, _ = await _find_all(session, folders, options, run, lambda id: key(id) in ids or matches(id))
         newest = {key(table.id): table for table in reversed(tables)}
-        for id in (id for names, id in wanted.items() if names not in newest):
+        for id in (id for names, id in ids.items() if names not in newest):
             missing = error_about(err.TableNotFoundError, id, f"it is no dropped table below {folders.root}")
             run.add(failure_row(id, missing))
 

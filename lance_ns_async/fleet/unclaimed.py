@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
@@ -17,6 +17,7 @@ from lance_ns_async.fleet.run import Run, failure_row
 from lance_ns_async.fleet.table_search import read_facts
 from lance_ns_async.lifecycle import retention
 from lance_ns_async.model import Table, TableId, local_path
+from lance_ns_async.rendering import time_span
 from lance_ns_async.session import Session
 from lance_ns_async.storage import datasets
 from lance_ns_async.storage.folders import LISTINGS, Folders
@@ -71,7 +72,8 @@ async def find_unclaimed(
             if missing:
                 seen = describe_missing(missing)
             if size is not None and modified is not None:
-                seen += f" ({size} bytes, last changed {age_text(now - modified)} ago)"
+                age = time_span(max(0.0, (now - modified).total_seconds()))
+                seen += f" ({size} bytes, last changed {age} ago)"
             changed = None if modified is None else modified.isoformat(timespec="seconds")
             fields = {"bytes": size, "modified": changed}
             unclaimed.append(Finding(UNCLAIMED, location, seen, location, fields))
@@ -79,14 +81,6 @@ async def find_unclaimed(
     await each(look_again, folders_with_data, max_in_flight=LISTINGS)
     run.counters["listings"] = folders.listings
     return sorted(unclaimed, key=lambda finding: str(finding.location))
-
-
-def age_text(age: timedelta) -> str:
-    """Returns an age in days, or in hours or minutes if it is less than two of the larger unit."""
-    minutes = max(0, int(age.total_seconds())) // 60
-    if minutes >= 2 * 24 * 60:
-        return f"{minutes // (24 * 60)} days"
-    return f"{minutes // 60} hours" if minutes >= 2 * 60 else f"{minutes} minutes"
 
 
 async def find_missing(location: str, options: Mapping[str, str] | None) -> Sequence[str]:

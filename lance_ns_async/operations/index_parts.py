@@ -33,13 +33,16 @@ class StaleIndex:
     """Number of rows that a refresh reads: those that it lacks, and those of the merged parts."""
 
 
-def stale_indexes(dataset: LanceDataset, live: Mapping[int, int], compacted: Set[int]) -> Mapping[str, StaleIndex]:
+def stale_indexes(
+    dataset: LanceDataset, live: Mapping[int, int], compacted: Set[int], *, merges_parts: bool
+) -> Mapping[str, StaleIndex]:
     """Returns the indexes that lack rows, that have too many parts, or whose parts divide fragments to compact.
 
     Args:
         dataset: The dataset.
         live: The rows of each fragment, by its id.
         compacted: The ids of the fragments at the end of the dataset that are to be merged.
+        merges_parts: Whether an index that lacks no rows is stale because of its parts.
     """
     stale = {}
     for index in dataset.describe_indices():
@@ -54,7 +57,7 @@ def stale_indexes(dataset: LanceDataset, live: Mapping[int, int], compacted: Set
         merged = max(_parts_to_merge(rows, lacking_rows), _parts_with(parts, lacking, compacted))
         if not any(rows):
             merged = len(parts)  # It was not trained yet.
-        if lacking_rows or merged > 1:
+        if lacking_rows or (merges_parts and merged > 1):
             stale[index.name] = StaleIndex(lacking_rows, merged, lacking_rows + sum(rows[len(rows) - merged :]))
     return stale
 

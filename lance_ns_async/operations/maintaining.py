@@ -75,6 +75,8 @@ class Examination:
     """Maximum number of small fragments that stay at the end of the dataset."""
     is_before_refresh: bool = False
     """Whether stale indexes are refreshed after this, so that the compaction is estimated, and planned later."""
+    merges_parts: bool = True
+    """Whether a refresh of indexes chooses the parts to merge; otherwise, only indexes that lack rows are stale."""
 
     def encoded(self) -> str:
         """Returns the content of an "examine" task."""
@@ -146,7 +148,7 @@ def _state(dataset: LanceDataset, what: Examination, fragments: Mapping[int, Fra
     if what.indexes:
         small = what.max_small_fragments if what.compaction is not None else len(live)
         end = tiers.first_to_merge_at_end([*live.values()], what.target_rows, small)
-        stale = index_parts.stale_indexes(dataset, live, {*[*live][end:]})
+        stale = index_parts.stale_indexes(dataset, live, {*[*live][end:]}, merges_parts=what.merges_parts)
     versions, old, removable = (0, 0, 0)
     if what.cleanup is not None:
         versions = len(dataset.versions())

@@ -12,7 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from lance_namespace.errors import InvalidInputError, PermissionDeniedError, TableAlreadyExistsError, TableNotFoundError
+from lance_namespace.errors import (
+    InvalidInputError,
+    InvalidTableStateError,
+    PermissionDeniedError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
 from pydantic import Field, field_validator, model_validator
 
 from lance_ns_async.backends.base import Capabilities
@@ -277,7 +283,8 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
     ) -> Table:
         """Registers a table again; if the server keeps it as a deleted table, restores that one. See the base class.
 
-        Of several restorations at the same time, all succeed on the server.
+        Of several restorations at the same time, all succeed on the server. Therefore no restoration is taken back: it
+        could be that of another client.
 
         Cost: one call; ten if the server keeps the table, and three more if it gets another id.
         """
@@ -291,21 +298,29 @@ class LakekeeperBackend(IcebergNamespaces, GenericTableBackend):
         path, decode = wire.deleted_tables(routes), partial(wire.ids_of_deleted, former_id)
         try:
             deleted = await self._list_all(path, _PAGE, former_id.parent, "restore_table", decode)
-            for uuid in reversed(deleted.items):
-                await self._undrop(path, uuid, former_id)
-                table = await self.describe_table(former_id)
-                if same_place(table.location, location):
-                    if id != former_id:
-                        await self.rename_table(former_id, id)
-                    return replace(table, id=id)
-                # It is another table that had the name.
-                await self.remove_registration(former_id)
+            # A location that the server chose ends with the id of the table.
+            uuids = [uuid for uuid in deleted.items if location.rstrip("/").endswith(uuid)] or deleted.items
+            if not uuids:
+                raise error
+            if len(uuids) > 1:
+                reason = (
+                    f"{len(uuids)} deleted tables had this name, and Lakekeeper does not tell which one is at "
+                    f"{location}; restore the right one in Lakekeeper"
+                )
+                raise error_about(InvalidTableStateError, former_id, reason)
+            await self._undrop(path, uuids[0], former_id)
         except PermissionDeniedError as e:
             raise PermissionDeniedError(
                 f"{e}; the server may keep the table as a deleted one, so undrop needs its management API, with the "
                 "rights to list the deleted tables of the warehouse, and to undrop them"
             ) from e
-        raise error
+        table = await self.describe_table(former_id)
+        if not same_place(table.location, location):
+            reason = f"Lakekeeper had another deleted table of this name, and has restored it, at {table.location}"
+            raise error_about(InvalidTableStateError, former_id, reason) from error
+        if id != former_id:
+            await self.rename_table(former_id, id)
+        return replace(table, id=id)
 
     async def _undrop(self, path: str, uuid: str, id: TableId) -> None:
         """Restores a deleted table, which gets the id that it had."""

@@ -109,9 +109,9 @@ def deleted_tables(routes: Routes) -> str:
 
 def ids_of_deleted(id: TableId, body: Any) -> Page[str]:
     """Returns a page of the UUIDs of deleted generic tables that had an id."""
-    wanted = [it.casefold() for it in id]
+    names = [it.casefold() for it in id]
     tables = (it for it in body["tabulars"] if it["typ"] == "generic-table")
-    uuids = [text(it["id"]) for it in tables if [part.casefold() for part in (*it["namespace"], it["name"])] == wanted]
+    uuids = [text(it["id"]) for it in tables if [part.casefold() for part in (*it["namespace"], it["name"])] == names]
     return Page(uuids, iceberg_wire.page_token(body))
 
 

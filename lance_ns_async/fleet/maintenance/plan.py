@@ -143,9 +143,10 @@ class MaintenanceOptions:
         return Examination(
             compact.small_below,
             self.index is not None,
-            self.cleanup_limits(),
-            None if self.compact is None else compact.for_pylance(),
-            compact.max_small_fragments,
+            merges_parts=self.index is not None and not self.index.for_pylance(),
+            cleanup=self.cleanup_limits(),
+            compaction=None if self.compact is None else compact.for_pylance(),
+            max_small_fragments=compact.max_small_fragments,
             is_before_refresh=self.index is not None,
         )
 

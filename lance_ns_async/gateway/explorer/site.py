@@ -132,8 +132,8 @@ class Explorer:
 
     def _viewer(self, principal: Principal, cookie: str) -> Viewer:
         catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
-        shown = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
-        return Viewer(principal, shown, self._forms.token(cookie))
+        name = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
+        return Viewer(principal, name, self._forms.token(cookie))
 
     def _identify(self, cookie: str, entry: RequestLog) -> Principal:
         """Returns the principal of a session; raises RequestError if there is none."""

@@ -291,6 +291,18 @@ def test_an_index_is_seldom_written_again(namespace: Namespace, kind: Any) -> No
     assert fragments(namespace, "indexed") == 1
 
 
+def test_parts_stay_if_their_number_is_given(namespace: Namespace) -> None:
+    dataset = namespace.open(["db", "t0"])
+    dataset.create_scalar_index("id", "BTREE")
+    for n in range(5, 18):
+        fill(namespace, "t0", 1, first=n)
+        namespace.open(["db", "t0"]).optimize.optimize_indices(num_indices_to_merge=0)
+    given = IndexOptions(num_indices_to_merge=0)
+    assert sync.maintain(namespace, "db.t0", compact=False, index=given).counts == {"unchanged": 1}
+    assert sync.maintain(namespace, "db.t0", compact=False).counts == {"maintained": 1}
+    assert len(namespace.open(["db", "t0"]).describe_indices()[0].segments) <= 12
+
+
 def size_of_indexes(namespace: Namespace) -> int:
     files = (folder(namespace, "indexed") / "_indices").rglob("*")
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -190,6 +190,17 @@ async def test_an_undrop_needs_the_management_api(tmp_path: Path, status: int, f
         assert (await ns.list_tables(["n"])).tables == ["t"]
 
 
+async def test_nothing_is_restored_if_the_right_table_is_not_known(tmp_path: Path) -> None:
+    async with running(connect, FakeLakekeeper(base=tmp_path.as_uri(), soft=True)) as (server, ns):
+        places = [f"{tmp_path.as_uri()}/chosen{n}" for n in range(2)]
+        for place in places:
+            server.add_table(("n",), "t", location=place)
+            await ns.drop_table(["n", "t"], keep="7d")
+        with pytest.raises(err.InvalidTableStateError, match="2 deleted tables had this name"):
+            await undrop(ns, places[0])
+        assert (await ns.list_tables(["n"])).tables == [] and len(server.warehouse.deleted) == 2
+
+
 async def test_a_table_that_the_server_does_not_keep_any_more_is_registered(tmp_path: Path) -> None:
     async with soft_drop(tmp_path) as (server, ns, location):
         server.warehouse.deleted.clear()
