@@ -1,14 +1,19 @@
-"""Which small fragments are merged: the cost of many appends, and fragments that stay."""
+"""Which small fragments are merged: the cost of many writes, and fragments that stay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.maintain.tiers import PATTERNS, RULES, Table, append_and_delete, simulate, update
+from lance_ns_async import Namespace
+from lance_ns_async.fleet import CompactOptions, sync
 from lance_ns_async.operations.tiers import fragments_to_merge
 
 TARGET = 1 << 20
@@ -25,21 +30,12 @@ def merge(rows: list[int], most: int = 12) -> int:
     return written
 
 
-def bursts() -> Iterator[int]:
-    while True:
-        yield from [1] * 19
-        yield 1_000
-
-
 @pytest.mark.parametrize(
     ("sizes", "amplification"),
     [
-        ([1] * APPENDS, 2.8),
         ([n * 37 % 100 + 1 for n in range(APPENDS)], 3.0),
         ([*range(1, APPENDS + 1)], 2.7),
         ([*range(APPENDS, 0, -1)], 3.0),
-        ([size for size, _ in zip(bursts(), range(APPENDS), strict=False)], 2.8),
-        ([200_000, *repeat(1, APPENDS)], 0.02),
     ],
 )
 def test_rows_are_seldom_written_again(sizes: Sequence[int], amplification: float) -> None:
@@ -51,6 +47,67 @@ def test_rows_are_seldom_written_again(sizes: Sequence[int], amplification: floa
         written += merge(rows)
         assert len(rows) <= 12
     assert written <= amplification * sum(sizes)
+
+
+@pytest.mark.parametrize(("name", "amplification"), [*zip(PATTERNS, [2.8, 2.8, 2.8, 2.1, 4.4, 15.7, 9.1], strict=True)])
+def test_simulated_cost(name: str, amplification: float) -> None:
+    """The figures of `docs/pages/maintain.md`."""
+    assert round(simulate(name, RULES["`maintain`"], range(1, APPENDS + 1))[-1].amplification, 1) == amplification
+
+
+class StoredTable:
+    """A table of Lance with the writes of a simulated one."""
+
+    def __init__(self, root: Path) -> None:
+        self.path, self.ids = root / "t.lance", 0
+
+    def append(self, rows: int) -> None:
+        ids = pa.array(range(self.ids, self.ids + rows), pa.int64())
+        lance.write_dataset(pa.table({"id": ids, "value": ids}), self.path, mode="append" if self.ids else "create")
+        self.ids += rows
+
+    def delete(self, every: int, first: int = 0) -> None:
+        lance.dataset(self.path).delete(self._where(every, first))
+
+    def update(self, every: int, first: int) -> None:
+        lance.dataset(self.path).update({"value": "value + 1"}, self._where(every, first))
+
+    def _where(self, every: int, first: int) -> str:
+        return f"id IN ({', '.join(map(str, lance.dataset(self.path).to_table()['id'].to_pylist()[first::every]))})"
+
+    def compact(self, rule: str, target: int) -> None:
+        if rule == "merge all":
+            lance.dataset(self.path).optimize.compact_files(target_rows_per_fragment=target)
+        else:
+            with Namespace.connect("dir", {"root": str(self.path.parent)}) as namespace:
+                sync.maintain(namespace, "t", compact=CompactOptions(target_rows=target), index=False, cleanup=False)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("fragments", "write", "steps"),
+    [
+        (0, lambda table, step: table.append(1 if step % 20 else 1_000), range(1, 41)),
+        (0, append_and_delete, range(80, 120)),
+        (4, update, range(1, 41)),
+    ],
+)
+def test_simulation_has_the_fragments_of_lance(
+    tmp_path: Path, rule: str, fragments: int, write: Callable[[Table | StoredTable, int], None], steps: range
+) -> None:
+    simulated, stored, target = Table(), StoredTable(tmp_path), 3_000
+    for table in (simulated, stored):
+        for _ in range(fragments):
+            table.append(target)
+    for step in steps:
+        write(simulated, step)
+        write(stored, step)
+        simulated.compact(RULES[rule], target)
+        stored.compact(rule, target)
+        seen = [it.metadata for it in lance.dataset(stored.path).get_fragments()]
+        assert [(it.stored, it.stored - it.live) for it in simulated.fragments] == [
+            (it.physical_rows, it.num_deletions) for it in seen
+        ]
 
 
 @pytest.mark.parametrize(
