@@ -1,4 +1,4 @@
-"""The commands on many tables: `resolve`, `find`, `watch`, `audit`, `discover`, `copy` and `maintain`."""
+"""The commands on many tables: `resolve`, `find`, `watch`, `audit`, `discover` and `copy`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -33,11 +33,8 @@ from lance_ns_async.cli.output import Format, format_for
 from lance_ns_async.cli.parsing import parse_lines, parse_pairs, parse_storage_options, read_text
 from lance_ns_async.cli.selecting import complete_profile, hint_at_missing
 from lance_ns_async.model import EXAMINE_EVERY, WATCH_EVERY, NamespaceId, TableId, is_pattern
-from lance_ns_async.operations.tiers import MAX_SMALL_FRAGMENTS
 
 if TYPE_CHECKING:
-    from lance_ns_async.fleet import MaintenancePlan, Report
-    from lance_ns_async.fleet.maintenance.plan import TablePlan
     from lance_ns_async.spark import Locations
 
 
@@ -385,99 +382,3 @@ def parse_rules(texts: Sequence[str]) -> Mapping[str, str] | None:
             raise Misuse(f"--to {text}: there is a rule for {source or 'all tables'} already")
         rules[source] = target
     return rules or None
-
-
-def _plan_row(table: TablePlan) -> dict[str, Any]:
-    return {**table.to_dict(), "steps": ", ".join(table.steps) + (" (left)" if table.is_left else "")}
-
-
-_PLAN_COLUMNS = (
-    "id steps rows fragments small_fragments deleted_rows unindexed_rows old_versions removable_bytes cost gain"
-).split()
-_REPORT_COLUMNS = "id outcome fragments_before fragments_after bytes_before bytes_after seconds reason".split()
-
-
-def maintain(
-    on: CommonOptions,
-    what: What,
-    dry_run: Annotated[bool, Option("--dry-run", help="Change nothing; show the plan.")] = False,
-    compact: Annotated[
-        bool, Option("--compact/--no-compact", help="Merge small fragments and remove deleted rows.")
-    ] = True,
-    target_rows: Annotated[
-        int | None, Option(min=1, help="Rows of a compacted fragment; by default 1,048,576.")
-    ] = None,
-    max_small_fragments: Annotated[
-        int, Option(min=1, help="Number of small fragments that may stay in a table; 1 merges all.")
-    ] = MAX_SMALL_FRAGMENTS,
-    index: Annotated[bool, Option("--index/--no-index", help="Refresh indexes that lack rows.")] = True,
-    cleanup: Annotated[
-        bool, Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
-    ] = True,
-    older_than: Annotated[str, Option(metavar="AGE", help="Minimum age of a version to remove, or 'any'.")] = "14d",
-    retain: Annotated[int | None, Option(min=1, help="Number of newest versions that stay.")] = None,
-    delete_unverified: Annotated[
-        bool,
-        Option(
-            "--delete-unverified",
-            help="Delete unused files of any age, not only after 7 days; safe only while nobody else writes.",
-        ),
-    ] = False,
-    policies: Annotated[
-        Path | None, Option(metavar="FILE", help="TOML file with options and priorities of tables, by patterns.")
-    ] = None,
-    budget: Annotated[
-        str | None, Option(metavar="SIZE", help="Read and write so many bytes, e.g. 10GB, where they gain the most.")
-    ] = None,
-    max_time: Annotated[
-        str | None, Option(metavar="TIME", help="Begin no table after this time, e.g. 20m; the largest gain is first.")
-    ] = None,
-    engine: Annotated[Literal["local", "spark"], Option(help="Work in this process, or with Spark.")] = "local",
-    master: Annotated[str | None, Option(help="Master of Spark; by default this machine.")] = None,
-    conf: Annotated[Repeated, Option(metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")] = None,
-    format: FormatOrSuffix = None,
-    out: Out = None,
-) -> None:
-    """Compact tables, refresh their indexes, and remove old versions."""
-    from lance_ns_async.fleet import CleanupOptions, CompactOptions, Report, sync
-
-    merge = CompactOptions(target_rows=target_rows, max_small_fragments=max_small_fragments)
-    age = None if older_than == "any" else older_than
-    clean = CleanupOptions(older_than=age, retain_versions=retain, delete_unverified=delete_unverified)
-    if dry_run and max_time is not None:
-        raise Misuse("--max-time: not with --dry-run, which measures no time; use --budget")
-    if (master or conf) and engine == "local":
-        raise Misuse("--master and --conf: only with --engine spark")
-    settings = parse_pairs("--conf", conf)
-    steps: dict[str, Any] = {"compact": compact and merge, "index": index, "cleanup": cleanup and clean}
-    steps |= {"policies": policies, "budget": budget} | ({} if dry_run else {"max_time": max_time})
-    with ExitStack() as stack:
-        namespace = stack.enter_context(on.require().open())
-        executor = None
-        if engine == "spark":
-            from lance_ns_async.spark import SparkEngine
-            from lance_ns_async.spark.local import local_spark
-
-            config_of_spark = {**settings, **({} if master is None else {"spark.master": master})}
-            spark = local_spark("lance-ns maintain", config=config_of_spark)
-            stack.callback(spark.stop)
-            executor = SparkEngine(spark)
-        work: Any = sync.plan_maintenance if dry_run else sync.maintain
-        result: Report | MaintenancePlan = work(namespace, what, engine=executor, progress=shows_progress(), **steps)
-        hint_at_missing(namespace, what, result.problems)
-    if isinstance(result, Report):
-        columns, tables = _REPORT_COLUMNS, result.counters.get("tables", 0)
-        rows = [row.to_dict() for row in result.rows if row.outcome != "unchanged"]
-    else:
-        columns, tables = _PLAN_COLUMNS, len(result.tables) + len(result.without_data)
-        rows = [_plan_row(table) for table in result.tables if table.steps]
-        rows += [{"id": str(row.id), "steps": row.outcome} for row in result.without_data]
-    format = format_for(format, out)
-    output.write(rows, columns, format, out, to_json=result.to_json, to_arrow=result.to_arrow)
-    if dry_run and format is not Format.PARQUET:
-        for row in result.problems:
-            errors.say(f"{row.outcome}: {row.reason}")
-    is_short = out is None and format not in (Format.JSON, Format.PARQUET)
-    errors.summarize(result.line() if is_short else result, problems=result.problems)
-    require_tables(result.problems, tables, what)
-    exit_after(result.problems)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lance_ns_async.fleet.copies import copy
     from lance_ns_async.fleet.discovery import discover
     from lance_ns_async.fleet.dropped_tables import dropped, purge, undrop, undrop_many
+    from lance_ns_async.fleet.maintenance.daemon import MaintenanceStatus, maintain_forever
     from lance_ns_async.fleet.maintenance.plan import (
         CleanupOptions,
         CompactOptions,
@@ -37,6 +38,7 @@ __all__ = [
     "Conditions",
     "IndexOptions",
     "MaintenancePlan",
+    "MaintenanceStatus",
     "Report",
     "Row",
     "TablePlan",
@@ -46,6 +48,7 @@ __all__ = [
     "dropped",
     "find",
     "maintain",
+    "maintain_forever",
     "plan_maintenance",
     "purge",
     "undrop",
@@ -59,6 +62,7 @@ _HOMES = {
     "Conditions": "table_search",
     "IndexOptions": "maintenance.plan",
     "MaintenancePlan": "maintenance.plan",
+    "MaintenanceStatus": "maintenance.daemon",
     "Report": "run",
     "Row": "run",
     "TablePlan": "maintenance.plan",
@@ -68,6 +72,7 @@ _HOMES = {
     "dropped": "dropped_tables",
     "find": "table_search",
     "maintain": "maintenance.run",
+    "maintain_forever": "maintenance.daemon",
     "plan_maintenance": "maintenance.run",
     "purge": "dropped_tables",
     "undrop": "dropped_tables",

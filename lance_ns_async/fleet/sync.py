@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.fleet import audits, copies, discovery, dropped_tables, table_search
+from lance_ns_async.fleet.maintenance import daemon
 from lance_ns_async.fleet.maintenance import run as maintenance
 from lance_ns_async.sync import Namespace
 
@@ -50,6 +51,7 @@ discover: Final = blocking(discovery.discover)
 dropped: Final = blocking(dropped_tables.dropped)
 find: Final = blocking(table_search.find)
 maintain: Final = blocking(maintenance.maintain)
+maintain_forever: Final = blocking(daemon.maintain_forever)
 plan_maintenance: Final = blocking(maintenance.plan_maintenance)
 purge: Final = blocking(dropped_tables.purge)
 undrop: Final = blocking(dropped_tables.undrop)
@@ -57,5 +59,5 @@ undrop_many: Final = blocking(dropped_tables.undrop_many)
 
 
 def __dir__() -> list[str]:
-    own = ["audit", "copy", "discover", "dropped", "find", "maintain", "plan_maintenance", "purge"]
-    return [*own, "undrop", "undrop_many"]
+    own = ["audit", "copy", "discover", "dropped", "find", "maintain"]
+    return [*own, "maintain_forever", "plan_maintenance", "purge", "undrop", "undrop_many"]

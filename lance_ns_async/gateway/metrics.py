@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -46,13 +46,23 @@ class _Total:
 
 
 class Metrics:
-    """Metrics of one gateway since its start: of its requests, of calls and their load, and of the audit log."""
+    """Metrics of one server since its start: of its requests, of calls and their load, and of the audit log.
+
+    Args:
+        snapshot: Returns the load of the calls; None if it is not known.
+        audit_log: The log of requests; None if there is none.
+        more: Returns further current measurements; None for none.
+    """
 
     def __init__(
-        self, snapshot: Callable[[], CallLoad | None] | None = None, audit_log: AuditLog | None = None
+        self,
+        snapshot: Callable[[], CallLoad | None] | None = None,
+        audit_log: AuditLog | None = None,
+        more: Callable[[], Iterable[Measurement]] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._audit_log = audit_log
+        self._more = more
         self._totals: dict[Instrument, dict[_Labels, _Total]] = {
             instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
         }
@@ -96,6 +106,10 @@ class Metrics:
             gauges.update((instrument, value(load)) for instrument, value in LOAD.items())
         lines = [line for instrument, totals in self._totals.items() for line in _render(instrument, totals)]
         lines.extend(line for gauge, value in gauges.items() for line in _render(gauge, {(): _Total(value)}))
+        more: dict[Instrument, dict[_Labels, _Total]] = {}
+        for it in self._more() if self._more is not None else ():
+            more.setdefault(it.instrument, {})[tuple(it.labels.items())] = _Total(it.value)
+        lines.extend(line for instrument, totals in more.items() for line in _render(instrument, totals))
         return "\n".join([*lines, ""])
 
     def _add(self, measurement: Measurement) -> None:

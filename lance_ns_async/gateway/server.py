@@ -192,8 +192,8 @@ async def serving(
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.record):
         async with _run_server(server, changes, watches, grace, metrics) as runner:
-            bound = await _listen(runner, host, port, tls, max_connections)
-            url = _url(host, bound, tls)
+            bound = await listen(runner, host, port, tls, max_connections)
+            url = url_of(host, bound, tls)
             yield Gateway(
                 url, token or "", metrics, watches, f"{url}{explorer.link.path}" if explorer and explorer.link else ""
             )
@@ -416,19 +416,21 @@ def _check_limits(delimiter: str, grace: float, idle: float, max_connections: in
         raise err.InvalidInputError(f"max_connections {max_connections}: must be at least 1")
 
 
-async def _listen(
+async def listen(
     runner: web.ServerRunner, host: str, port: int, tls: ssl.SSLContext | None, max_connections: int
 ) -> int:
+    """Listens on an address, and returns the port. Raises InvalidInputError if the address cannot be used."""
     try:
         for listener in await listeners(host, port, max_connections):
             await web.SockSite(runner, listener, ssl_context=tls).start()
     except OSError as e:
-        raise err.InvalidInputError(f"gateway: cannot listen on {host}, port {port}: {e.strerror}") from e
+        raise err.InvalidInputError(f"host {host}, port {port}: cannot listen there ({e.strerror})") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 
 
-def _url(host: str, port: int, tls: ssl.SSLContext | None) -> str:
+def url_of(host: str, port: int, tls: ssl.SSLContext | None) -> str:
+    """Returns the address of a server for its clients."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -137,6 +137,11 @@ class Watch:
         self._reported_namespaces: dict[NamespaceId, type[err.LanceNamespaceError]] = {}
         """The errors that were told, until what failed can be read; apart, because ids of both kinds can be equal."""
 
+    @property
+    def unlisted(self) -> Collection[NamespaceId]:
+        """The namespaces that the last look could not list."""
+        return self._reported_namespaces.keys()
+
     async def begin(self) -> Sequence[Change]:
         """Returns every table as created."""
         new_changes = await self.look()

@@ -56,6 +56,7 @@ class SparkEngine:
     """
 
     kinds: frozenset[Kind] = frozenset({"examine", "rewrite", "clean up"})
+    at_once: int = 1_024
 
     def __init__(self, spark: SparkSession, *, partitions: int | None = None) -> None:
         session.check_partitions(partitions)

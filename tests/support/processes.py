@@ -125,6 +125,11 @@ class CommandProcess:
     def terminate(self) -> None:
         self._process.terminate()
 
+    def errors(self) -> str:
+        """The standard error so far."""
+        # The processes share the position in the file.
+        return os.pread(self._stderr.fileno(), 1 << 20, 0).decode()
+
     def communicate(self) -> tuple[str, str]:
         """Waits for the end, and returns the rest of the standard output, and the standard error."""
         self._process.join(LOST_SECONDS)

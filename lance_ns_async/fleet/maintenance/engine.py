@@ -63,6 +63,10 @@ class Engine(Protocol):
     def kinds(self) -> frozenset[Kind]:
         """The kinds of jobs for this engine; compactions are always for it, other work is done in this process."""
 
+    @property
+    def at_once(self) -> int:
+        """The number of tables that are begun together, if a run may have to end before all are done."""
+
     async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
         """Executes all jobs; each of them is settled once, also if it fails, and soon after it has ended."""
 
@@ -80,6 +84,7 @@ class LocalEngine:
     """
 
     kinds: frozenset[Kind] = frozenset({"rewrite"})
+    at_once: int = 32
 
     def __init__(self, opener: Opener, *, timeout: float, tasks: int | None = None) -> None:
         self._opener = opener

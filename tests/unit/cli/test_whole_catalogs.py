@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from lance_namespace import CreateNamespaceRequest, DeclareTableRequest
 
@@ -154,50 +152,6 @@ def test_discover_fails_for_conflicts_and_bad_arguments(tmp_path: Path) -> None:
     run = Run("discover", str(tmp_path), *where)
     assert run.code == Code.FAILURE and "conflict" in run.err
     assert Run("discover", str(tmp_path / "nothing"), *where).code == Code.USAGE
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> list[str]:
-    """The options of a catalog with two tables of two fragments."""
-    with Namespace.connect("dir", {"root": str(tmp_path / "lake")}) as namespace:
-        for name in ("a", "b"):
-            namespace.write([name], pa.table({"id": [1, 2]}))
-            namespace.write([name], pa.table({"id": [3]}), mode="append")
-    return ["--impl", "dir", "-p", f"root={tmp_path / 'lake'}"]
-
-
-def test_a_dry_run_prints_the_plan_and_a_run_the_report(options: list[str], tmp_path: Path) -> None:
-    options += ["--max-small-fragments", "1"]
-    plan = Run("maintain", "*", "--dry-run", "-o", "json", *options)
-    steps = {table["id"]: table["steps"] for table in json.loads(plan.out)["tables"]}
-    assert plan.code == 0 and steps == {"a": ["compact"], "b": ["compact"]}
-    table = Run("maintain", "*", "--dry-run", *options)
-    assert "small_fragments" in table.out and "2 of 2 tables" in table.err
-    left = Run("maintain", "*", "--dry-run", "--budget", "1B", *options)
-    assert "compact (left)" in left.out and "0 of 2 tables" in left.err and "2 left for a later run" in left.err
-    assert "2 left" in Run("maintain", "*", "--max-time", "0s", *options).err
-    policies = tmp_path / "maintenance.toml"
-    policies.write_text('[tables."a"]\nmaintain = false')
-    assert "1 of 1 table" in Run("maintain", "*", "--dry-run", "--policies", str(policies), *options).err
-    report = Run("maintain", "*", "-o", "json", *options)
-    assert report.code == 0 and json.loads(report.out)["counts"] == {"maintained": 2}
-    again = Run("maintain", "*", *options)
-    assert again.code == 0 and again.out == "" and "2 unchanged" in again.err
-
-
-def test_a_failed_table_has_an_exit_code(options: list[str], tmp_path: Path) -> None:
-    for file in (tmp_path / "lake" / "a.lance" / "data").iterdir():
-        file.write_bytes(b"no data")
-    out = tmp_path / "report.parquet"
-    result = Run("maintain", "*", "--max-small-fragments", "1", "--out", str(out), *options)
-    assert result.code == 1 and "1 maintained" in result.err and "1 failed" in result.err
-    assert sorted(pq.read_table(out)["outcome"].to_pylist()) == ["failed", "maintained"]
-
-
-def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
-    run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
-    assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
-    assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
 
 
 def test_a_drop_is_taken_back_and_an_expired_one_purged(root: Path) -> None:
