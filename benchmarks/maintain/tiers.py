@@ -64,9 +64,11 @@ def merge_all(fragments: Sequence[Fragment], target: int, excluded: Collection[F
 
 def merge_tiers(fragments: Sequence[Fragment], target: int) -> Tasks:
     """Returns the tasks that `maintain` plans."""
-    groups = fragments_to_merge([it.live for it in fragments], target, MAX_SMALL_FRAGMENTS)
+    rows = [it.stored if it.stored >= target else it.live for it in fragments]
+    rewritten = {position for position, it in enumerate(fragments) if it.has_many_deleted}
+    groups = fragments_to_merge(rows, target, MAX_SMALL_FRAGMENTS, rewritten)
     merged = {position for group in groups for position in group}
-    excluded = {it for position, it in enumerate(fragments) if position not in merged and not it.has_many_deleted}
+    excluded = {it for position, it in enumerate(fragments) if position not in merged | rewritten}
     return merge_all(fragments, target, excluded)
 
 
@@ -124,6 +126,12 @@ def append_and_delete(table: Table, step: int) -> None:
         table.delete(every=5)
 
 
+def append_to_deleted(table: Table, step: int) -> None:
+    if step == 1:
+        table.delete(every=100)
+    table.append(1)
+
+
 def update(table: Table, step: int) -> None:
     table.update(every=100, first=step % 100)
 
@@ -131,6 +139,7 @@ def update(table: Table, step: int) -> None:
 PATTERNS: Mapping[str, tuple[Sequence[int], Callable[[Table, int], None]]] = {
     "appends of 1 row": ([], lambda table, _: table.append(1)),
     "appends of 1 row, to a table of 200,000 rows": ([200_000], lambda table, _: table.append(1)),
+    "appends of 1 row, to 20 full fragments without 1 % of their rows": ([TARGET_ROWS] * 20, append_to_deleted),
     "appends of 1,000 rows": ([], lambda table, _: table.append(1_000)),
     "appends of 1 row, each twentieth of 1,000 rows": ([], lambda table, step: table.append(1 if step % 20 else 1_000)),
     "appends of 1,000 rows, each hundredth time a delete of 20 %": ([], append_and_delete),

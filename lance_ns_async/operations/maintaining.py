@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -147,7 +147,8 @@ def _state(dataset: LanceDataset, what: Examination, fragments: Mapping[int, Fra
     stale: Mapping[str, StaleIndex] = {}
     if what.indexes:
         small = what.max_small_fragments if what.compaction is not None else len(live)
-        end = tiers.first_to_merge_at_end([*live.values()], what.target_rows, small)
+        rows, rewritten = _for_tiers(fragments, what)
+        end = tiers.first_to_merge_at_end(rows, what.target_rows, small, rewritten)
         stale = index_parts.stale_indexes(dataset, live, {*[*live][end:]}, merges_parts=what.merges_parts)
     versions, old, removable = (0, 0, 0)
     if what.cleanup is not None:
@@ -159,7 +160,7 @@ def _state(dataset: LanceDataset, what: Examination, fragments: Mapping[int, Fra
         rows=sum(live.values()),
         size=sum(map(_size, fragments.values())),
         fragments=len(fragments),
-        small_fragments=sum(rows < what.target_rows for rows in live.values()),
+        small_fragments=sum(not _is_full(it, what) for it in fragments.values()),
         deleted_rows=sum(it.num_deletions for it in fragments.values()),
         unindexed_rows=max((it.lacking_rows for it in stale.values()), default=0),
         stale_indexes={name: it.merged_parts for name, it in sorted(stale.items())},
@@ -187,16 +188,10 @@ def _plan_tasks(
     from lance.optimize import Compaction
 
     ids = [*fragments]
-    groups = tiers.fragments_to_merge(
-        [*map(_live_rows, fragments.values())], what.target_rows, what.max_small_fragments
-    )
+    rows, rewritten = _for_tiers(fragments, what)
+    groups = tiers.fragments_to_merge(rows, what.target_rows, what.max_small_fragments, rewritten)
     merged = {id for group in groups for id in ids[group.start : group.stop]}
-    most_deleted = options.get("materialize_deletions_threshold", _DELETED_SHARE)
-    if not options.get("materialize_deletions", True):
-        most_deleted = 1.0
-    left = [
-        id for id, it in fragments.items() if id not in merged and it.num_deletions <= most_deleted * it.physical_rows
-    ]
+    left = [id for place, id in enumerate(ids) if id not in merged and place not in rewritten]
     plan: Any = Compaction.plan(dataset, cast(Any, {**options, "excluded_fragment_ids": left}))
     contents = [task.json() for task in plan.tasks]
     # The attribute `fragments` of a task would copy them all.
@@ -205,6 +200,25 @@ def _plan_tasks(
         joined = [("", ids[group.start : group.stop]) for group in groups]
         tasks = [*joined, *(("", own) for _, own in tasks if merged.isdisjoint(own))]
     return [_task(text, [fragments[id] for id in own], what.target_rows) for text, own in tasks]
+
+
+def _for_tiers(fragments: Mapping[int, FragmentMetadata], what: Examination) -> tuple[Sequence[int], Set[int]]:
+    """Returns the rows of the fragments, and the positions of those that are rewritten for their deleted rows."""
+    options = {"materialize_deletions": False} if what.compaction is None else what.compaction
+    most_deleted = options.get("materialize_deletions_threshold", _DELETED_SHARE)
+    if not options.get("materialize_deletions", True):
+        most_deleted = 1.0
+    places = enumerate(fragments.values())
+    return (
+        [it.physical_rows if _is_full(it, what) else _live_rows(it) for it in fragments.values()],
+        {place for place, it in places if it.num_deletions > most_deleted * it.physical_rows},
+    )
+
+
+def _is_full(fragment: FragmentMetadata, what: Examination) -> bool:
+    """Returns whether a fragment does not count as small, to Lance, which counts deleted rows, too."""
+    full: bool = fragment.physical_rows >= what.target_rows
+    return full
 
 
 def _live_rows(fragment: FragmentMetadata) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 import lance
@@ -49,7 +49,9 @@ def test_rows_are_seldom_written_again(sizes: Sequence[int], amplification: floa
     assert written <= amplification * sum(sizes)
 
 
-@pytest.mark.parametrize(("name", "amplification"), [*zip(PATTERNS, [2.8, 2.8, 2.8, 2.1, 4.4, 15.7, 9.1], strict=True)])
+@pytest.mark.parametrize(
+    ("name", "amplification"), [*zip(PATTERNS, [2.8, 2.8, 2.8, 2.8, 2.1, 4.4, 9.0, 9.0], strict=True)]
+)
 def test_simulated_cost(name: str, amplification: float) -> None:
     """The figures of `docs/pages/maintain.md`."""
     assert round(simulate(name, RULES["`maintain`"], range(1, APPENDS + 1))[-1].amplification, 1) == amplification
@@ -126,6 +128,21 @@ def test_simulation_has_the_fragments_of_lance(
 )
 def test_groups(rows: Sequence[int], most: int, expected: list[range]) -> None:
     assert list(fragments_to_merge(rows, TARGET, most)) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "rewritten", "expected"),
+    [
+        ([9, 5, 4], {0}, [range(3)]),
+        ([9, 5, 5], {0}, []),
+        ([9, 5, 5], {0, 1}, [range(1, 3)]),
+        ([9, 5, TARGET, 9, 5], {0, 2, 4}, [range(2)]),
+    ],
+)
+def test_a_fragment_that_is_rewritten_takes_along_others(
+    rows: Sequence[int], rewritten: Set[int], expected: list[range]
+) -> None:
+    assert list(fragments_to_merge(rows, TARGET, 12, rewritten)) == expected
 
 
 @given(st.lists(st.integers(0, 2 * TARGET), max_size=60), st.integers(1, 20))
