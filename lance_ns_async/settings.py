@@ -320,7 +320,7 @@ class Settings(BaseModel, ABC):
         if name == "transport":
             return f"because {cls.backend} does not use httpx; leave it out"
         if folded(name) in _CLIENT and "credential" in cls.model_fields:
-            return "use credential=ID:SECRET"
+            return "use credential=ID:SECRET, or client_secret_file"
         return f"{near}; lance-ns profile properties {cls.backend} lists all" if is_own else near
 
     @classmethod
