@@ -19,7 +19,7 @@ MAY_BE_SECRET = re.compile(
 
 IS_SECRET = re.compile(
     r"^header[._-]|(^|[._-])(credential|password|proxy|(auth[._-]?)?token|secret)$"
-    r"|secret|session[._-]?token|sas[._-]?token|account[._-]?key|private[._-]?key|external[._-]?id"
+    r"|secret(?![._-]file$)|session[._-]?token|sas[._-]?token|account[._-]?key|private[._-]?key|external[._-]?id"
     r"|service[._-]?account[._-]?key|oauth:token-type:",
     re.IGNORECASE,
 )
@@ -42,6 +42,11 @@ class MaskedBytes(bytes):
 
     def __repr__(self) -> str:
         return f"<{len(self)} bytes>"
+
+
+def bearer_token(text: str) -> MaskedText:
+    """Returns a bearer token without the name of its scheme, which some programs write before it."""
+    return MaskedText(re.sub("^bearer +", "", text, flags=re.IGNORECASE))
 
 
 def without_frames(error: BaseException) -> BaseException:

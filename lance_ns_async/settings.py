@@ -26,6 +26,7 @@ from pydantic_core import ErrorDetails
 
 from lance_ns_async.calls.policy import Policy
 from lance_ns_async.errors import suggest
+from lance_ns_async.masked import bearer_token
 
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)?\s*")
 _DEFAULT_POLICY = Policy()
@@ -108,6 +109,12 @@ def _header_value(value: SecretStr) -> SecretStr:
     if not (text.isascii() and text.isprintable()):
         raise ValueError("a header cannot contain it; use printable ASCII on one line")
     return value
+
+
+def _token(value: SecretStr) -> SecretStr:
+    if not (token := bearer_token(value.get_secret_value())):
+        raise ValueError("it is empty; set it to a token, or leave it out")
+    return _header_value(SecretStr(token))
 
 
 Url = Annotated[str, AfterValidator(_url)]
@@ -313,7 +320,7 @@ class Settings(BaseModel, ABC):
         if name == "transport":
             return f"because {cls.backend} does not use httpx; leave it out"
         if folded(name) in _CLIENT and "credential" in cls.model_fields:
-            return "use credential=ID:SECRET"
+            return "use credential=ID:SECRET, or client_secret_file"
         return f"{near}; lance-ns profile properties {cls.backend} lists all" if is_own else near
 
     @classmethod
@@ -353,7 +360,7 @@ class HttpSettings(Settings):
 
     endpoint: Endpoint
     """The address of the catalog, e.g. `https://catalog.example.com`."""
-    auth_token: HeaderValue | None = None
+    auth_token: Annotated[SecretStr, AfterValidator(_token)] | None = None
     """A bearer token, sent with every call."""
     connect_timeout: Millis = Field(default=10.0, gt=0)
     read_timeout: Millis = Field(default=30.0, gt=0)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from lance_namespace.errors import InvalidInputError
 
-from lance_ns_async.masked import MaskedText
+from lance_ns_async.masked import MaskedText, bearer_token
 
 _ENTRY = re.compile(r"headers?\.(.*)", re.DOTALL)
 """A context entry that is a header; the spec has the prefix `header.`, and pylance also `headers.`."""
@@ -53,7 +53,7 @@ def use(auth_token: str | None, api_key: str | None, context: Mapping[str, str] 
     entries = [(f"context {it!r}", _ENTRY.fullmatch(it), value) for it, value in (context or {}).items()]
     added: dict[str, MaskedText] = {}
     for field, name, value in (
-        ("identity.auth_token", "authorization", f"Bearer {auth_token}" if auth_token else ""),
+        ("identity.auth_token", "authorization", f"Bearer {bearer_token(auth_token)}" if auth_token else ""),
         ("identity.api_key", "x-api-key", api_key or ""),
         *((field, entry[1].lower(), value) for field, entry, value in entries if entry is not None),
     ):

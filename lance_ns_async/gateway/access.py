@@ -12,24 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
-import os
 import re
 import secrets
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from time import monotonic
 from typing import Any, Self
 
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import OWNER, Principal
-
-log: logging.Logger = logging.getLogger(__name__)
+from lance_ns_async.storage.watched_file import WatchedFile
 
 TOKEN_HEADER = "x-lance-token"
 
@@ -38,8 +35,6 @@ _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 HASHES = "sha256"
 """The key of the hashes. Tokens are random numbers of 256 bits, which nobody can guess, so they need no slow hash."""
-
-_FRESH = 1.0  # Seconds after which the file is looked at again.
 
 
 class Tokens:
@@ -54,7 +49,10 @@ class Tokens:
                     "token: empty, or contains characters that HTTP headers do not allow; use printable ASCII"
                 )
             self._owners_hash = hash_of(token)
-        self._file = None if path is None else _TokenFile(path)
+        self._file: WatchedFile[Mapping[str, Principal]] | None = None
+        if path is not None:
+            self._file = WatchedFile("tokens", str(path), partial(parse, source=str(path)))
+            self._file.value()
 
     def find(self, token: str) -> Principal | None:
         """Returns the principal with a token; None if there is none."""
@@ -62,43 +60,7 @@ class Tokens:
         if self._owners_hash is not None and hmac.compare_digest(digest, self._owners_hash):
             return OWNER
         # The time of a look-up depends on Python's own hash of the digest, which says nothing about the token.
-        return None if self._file is None else self._file.principals().get(digest)
-
-
-@dataclass(slots=True)
-class _TokenFile:
-    """A file of principals, read again after it has changed."""
-
-    path: Path
-    _state: object = field(init=False)
-    _principals: Mapping[str, Principal] = field(init=False)
-    _looked: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        try:
-            self._read()
-        except OSError as e:
-            raise InvalidInputError(f"tokens {str(self.path)!r}: {e.strerror or e}") from e
-
-    def principals(self) -> Mapping[str, Principal]:
-        """Returns the principals by the hashes of their tokens; the last ones if the file cannot be read now."""
-        if monotonic() - self._looked >= _FRESH:
-            try:
-                if self._stat() != self._state:
-                    self._read()
-            except (OSError, InvalidInputError) as e:
-                log.error("gateway: the tokens of %s stay as they were: %s", self.path, e)
-            self._looked = monotonic()
-        return self._principals
-
-    def _read(self) -> None:
-        self._looked, state = monotonic(), self._stat()
-        self._principals = parse(self.path.read_bytes(), str(self.path))
-        self._state = state
-
-    def _stat(self) -> object:
-        stat = os.stat(self.path)
-        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+        return None if self._file is None else self._file.value().get(digest)
 
 
 def parse(content: bytes, source: str) -> Mapping[str, Principal]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +98,8 @@ SIGN_IN: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "iceberg-token": ("iceberg", {"auth_token": SECRET}),
     "iceberg-client": ("iceberg", {"credential": f"id:{SECRET}"}),
     "iceberg-exchange": ("iceberg", {"subject_token": SECRET}),
+    "iceberg-file": ("iceberg", {"auth_token_file": ""}),
+    "iceberg-files": ("iceberg", {"client_secret_file": "", "subject_token_file": ""}),
     "iceberg-header": ("iceberg", {"header.x-api-key": SECRET}),
     "iceberg-command": ("iceberg", {"auth_command": PRINT}),
     "iceberg-command-fails": ("iceberg", {"auth_command": QUOTE_ARGUMENTS}),
@@ -159,8 +162,10 @@ def leaves(value: object) -> Iterator[str]:
 
 @pytest.mark.parametrize("failure", [*RESPONSES, "refused"])
 @pytest.mark.parametrize("sign_in", SIGN_IN)
-async def test_no_variable_of_a_failing_call_shows_a_secret(sign_in: str, failure: str) -> None:
+async def test_no_variable_of_a_failing_call_shows_a_secret(sign_in: str, failure: str, tmp_path: Path) -> None:
     impl, properties = SIGN_IN[sign_in]
+    (file := tmp_path / "file").write_text(SECRET)
+    properties = {key: str(file) if key.endswith("_file") else value for key, value in properties.items()}
     login = failure.startswith("a token")
     response = RESPONSES["no JSON" if failure.endswith("no JSON") else failure] if failure in RESPONSES else Reply()
     async with _Refusing(response, login) as server:

@@ -13,7 +13,7 @@ from httpx import AsyncHTTPTransport
 from hypothesis import given
 from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from lance_ns_async import AsyncNamespace, DirNamespace
 from lance_ns_async.backends.directory.backend import DirSettings
@@ -116,8 +116,9 @@ def test_spellings_of_a_key(name: str, prefixed: bool, data: st.DataObject) -> N
         usual["subject_token"] = "token"
     if name.startswith("assume_role_"):
         usual["assume_role_arn"] = texts["assume_role_arn"]
-    if name == "auth_command_timeout":
-        usual["auth_command"] = "program"
+    usual |= {"auth_command_timeout": {"auth_command": "program"}, "client_id": {"client_secret_file": "f"}}.get(
+        name, {}
+    )
     usual.pop(name, None)
     assert name in IcebergSettings.parse({**usual, f"iceberg.{key}" if prefixed else key: text}).model_fields_set
 
@@ -209,6 +210,10 @@ def test_what_no_header_can_hold_is_refused(text: str) -> None:
 def test_a_credential_is_an_id_and_a_secret(credential: str, client: tuple[str, str]) -> None:
     settings = parsed({"credential": credential})
     assert settings.client() == client and client[1] not in settings.identity()
+
+
+def test_a_token_is_sent_with_one_scheme() -> None:
+    assert parsed({"auth_token": "Bearer  x"}).auth_token == SecretStr("x")
 
 
 @pytest.mark.parametrize("value", [5, None, ["/data"]])

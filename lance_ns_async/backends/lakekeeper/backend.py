@@ -56,7 +56,7 @@ class LakekeeperSettings(LocationSettings, OAuth2Settings):
 
     @model_validator(mode="after")
     def _token_endpoint(self) -> Self:
-        if self.oauth2_server_uri is None and (self.credential is not None or self.subject_token is not None):
+        if self.oauth2_server_uri is None and self.grants():
             raise ValueError("oauth2_server_uri: give the token endpoint of the identity provider; Lakekeeper has none")
         return self
 

@@ -79,7 +79,7 @@ class RestSettings(SigningSettings, OAuth2Settings):
 
     @model_validator(mode="after")
     def _token_endpoint(self) -> Self:
-        grants = [name for name in ("credential", "subject_token") if getattr(self, name) is not None]
+        grants = self.grants()
         if grants and self.oauth2_server_uri is None:
             raise ValueError(f"{grants[0]}: give the address of the token endpoint with it, as oauth2_server_uri")
         if not grants and self.oauth2_server_uri is not None:

@@ -98,9 +98,10 @@ class UnitySettings(LocationSettings, OAuth2Settings):
 
     @model_validator(mode="after")
     def _known_token_endpoint(self) -> Self:
-        if self.credential is not None and self.subject_token is None and self.oauth2_server_uri is None:
+        grants = self.grants()
+        if grants and not self.exchanges() and self.oauth2_server_uri is None:
             raise ValueError(
-                "credential: give oauth2_server_uri with it, because Unity Catalog itself only exchanges tokens"
+                f"{grants[0]}: give oauth2_server_uri with it, because Unity Catalog itself only exchanges tokens"
             )
         return self
 

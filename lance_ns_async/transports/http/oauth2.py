@@ -16,17 +16,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, with_failure
-from lance_ns_async.masked import MaskedBytes
+from lance_ns_async.masked import MaskedBytes, MaskedText
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import HttpSettings, Seconds, TokenFunction, Url
+from lance_ns_async.storage.watched_file import WatchedFile
 from lance_ns_async.transports.http.token_sources import (
     LIFETIME,
+    FileTokens,
     RenewedTokens,
     Token,
     Tokens,
     command_tokens,
     function_tokens,
     parse_command,
+    parse_secret,
 )
 from lance_ns_async.transports.http.transport import HttpTransport, ReadError, encode_form
 
@@ -60,6 +63,7 @@ def _function(value: object) -> object:
     return value
 
 
+FilePath = Annotated[str, Field(min_length=1)]
 TokenType = Annotated[str, AfterValidator(_token_type)]
 """The URI of a type of tokens; the last part suffices for those of RFC 8693, such as `id_token`."""
 
@@ -73,6 +77,10 @@ class OAuth2Settings(HttpSettings):
 
     credential: SecretStr | None = None
     """`client_id:client_secret` for OAuth2 client credentials; without a colon, only the secret."""
+    client_secret_file: FilePath | None = None
+    """A file with a `credential`, or only its secret if there is a `client_id`; read again for each token."""
+    client_id: str | None = Field(default=None, min_length=1)
+    """The id of the client whose secret is in `client_secret_file`."""
     scope: str = "catalog"
     """The requested scope; empty for none."""
     oauth2_server_uri: Url | None = None
@@ -83,8 +91,12 @@ class OAuth2Settings(HttpSettings):
     """The address of the service that the token is for (RFC 8707)."""
     subject_token: SecretStr | None = Field(default=None, min_length=1)
     """A token that is exchanged for one of the catalog (RFC 8693)."""
+    subject_token_file: FilePath | None = None
+    """A file with a `subject_token`; read again for each token."""
     subject_token_type: TokenType = ACCESS_TOKEN
     requested_token_type: TokenType | None = None
+    auth_token_file: FilePath | None = None
+    """A file with a bearer token, which another program replaces; read again when it changes."""
     auth_command: Annotated[tuple[str, ...], BeforeValidator(parse_command)] | None = Field(
         default=None, repr=False, exclude=True
     )
@@ -95,14 +107,18 @@ class OAuth2Settings(HttpSettings):
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:
-        names = [name for name in _WAYS if getattr(self, name) is not None]
-        if len(names) > 1 and names != ["credential", "subject_token"]:
+        names = self._set(*_WAYS)
+        is_pair = len(names) == 2 and names[0] in _CLIENTS and names[1] in _SUBJECTS
+        if len(names) > 1 and not is_pair:
             raise ValueError(f"{' and '.join(names)}: set one of them: a token, or a way to get one")
         for name, ways in _PARAMETERS.items():
             is_set = getattr(self, name) != type(self).model_fields[name].default
-            if is_set and all(getattr(self, way) is None for way in ways):
-                raise ValueError(f"{name}: give {' or '.join(ways)} with it")
+            if is_set and not self._set(*ways):
+                raise ValueError(f"{name}: give {' or '.join(ways[:2])} with it")
         return self
+
+    def _set(self, *names: str) -> list[str]:
+        return [name for name in names if getattr(self, name) is not None]
 
     @classmethod
     def _gather(cls, properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
@@ -120,20 +136,34 @@ class OAuth2Settings(HttpSettings):
         return values, keys, problems
 
     def client(self) -> tuple[str, str]:
-        """Returns the client's id, which may be empty, and its secret."""
-        credential = self.credential.get_secret_value() if self.credential else ""
-        id, colon, secret = credential.partition(":")
-        return (id, secret) if colon else ("", credential)
+        """Returns the client's id and its secret; what is empty may be in `client_secret_file`."""
+        return _split(self.credential.get_secret_value()) if self.credential else (self.client_id or "", "")
+
+    def grants(self) -> list[str]:
+        """Returns the properties that are sent to a token endpoint: that of the client before that of a subject."""
+        return self._set(*_CLIENTS, *_SUBJECTS)
+
+    def exchanges(self) -> bool:
+        """Returns whether a token of another issuer is exchanged."""
+        return bool(self._set(*_SUBJECTS))
 
 
-_WAYS = ("auth_token", "credential", "subject_token", "auth_command", "token")
+def _split(credential: str) -> tuple[str, str]:
+    id, colon, secret = credential.partition(":")
+    return (id, secret) if colon else ("", credential)
+
+
+_CLIENTS = ("credential", "client_secret_file")
+_SUBJECTS = ("subject_token", "subject_token_file")
+_WAYS = ("auth_token", "auth_token_file", *_CLIENTS, *_SUBJECTS, "auth_command", "token")
 """Properties that each suffice to sign in."""
 
-_PARAMETERS = {  # Properties that have no effect without one of others.
-    "audience": ("credential", "subject_token"),
-    "resource": ("credential", "subject_token"),
-    "subject_token_type": ("subject_token",),
-    "requested_token_type": ("subject_token",),
+_PARAMETERS = {  # Properties that have no effect without one of others; the first two are in messages.
+    "audience": ("credential", "subject_token", *_CLIENTS, *_SUBJECTS),
+    "resource": ("credential", "subject_token", *_CLIENTS, *_SUBJECTS),
+    "client_id": ("client_secret_file",),
+    "subject_token_type": _SUBJECTS,
+    "requested_token_type": _SUBJECTS,
     "auth_command_timeout": ("auth_command",),
 }
 
@@ -164,7 +194,9 @@ def open_tokens(
         return lambda wire: command_tokens(caller, command, settings.auth_command_timeout)
     if (function := settings.token) is not None:
         return lambda wire: function_tokens(caller, function)
-    if settings.credential is None and settings.subject_token is None:
+    if (file := settings.auth_token_file) is not None:
+        return lambda wire: FileTokens(file)
+    if not settings.grants():
         return lambda wire: None
     own = {name.lower(): value.get_secret_value() for name, value in settings.header.items()}
     is_foreign = settings.oauth2_server_uri is not None
@@ -203,9 +235,7 @@ def grant_tokens(
         address: The property that `uri` comes from, for messages.
         advice: The end of the error message if the server is not a token endpoint.
     """
-    secrets = [settings.client()[1]]
-    if settings.subject_token is not None:
-        secrets.append(settings.subject_token.get_secret_value())
+    secrets: list[str] = []
     http = HttpTransport(
         wire,
         # The fetch has its own slots, so that calls that wait for a token cannot block it.
@@ -217,7 +247,7 @@ def grant_tokens(
         secrets=secrets,
         address=address,
         advice=advice,
-        sign_in_advice=f"is {'credential' if settings.subject_token is None else 'subject_token'} right?",
+        sign_in_advice=f"is {settings.grants()[-1]} right?",
     )
     return RenewedTokens(_Grants(http, settings, secrets, lifetime).fetch)
 
@@ -227,48 +257,42 @@ class _Grants:
 
     def __init__(self, http: HttpTransport, settings: OAuth2Settings, secrets: list[str], lifetime: float) -> None:
         self._http = http
+        self._settings = settings
         self._secrets = secrets
-        self._fixed_secrets = len(secrets)
         self._lifetime = lifetime
         self._refresh_token: str | None = None
-        id, secret = settings.client()
-        targets = {"audience": settings.audience, "resource": settings.resource}
-        client = {"client_secret": secret or None, "client_id": id or None}
-        # RFC 6749 treats an empty parameter like none.
-        self._initial = _present({**_grant(settings), **client, "scope": settings.scope or None, **targets})
-        self._renewal = _present({"grant_type": "refresh_token", **client, **targets})
-        self._exchanges = settings.subject_token is not None
+        self._client_file = _watch("client_secret_file", settings.client_secret_file)
+        self._subject_file = _watch("subject_token_file", settings.subject_token_file)
 
     async def fetch(self) -> Token:
         """Returns a new token.
 
         A refresh token that the server rejects is discarded; a server that is unavailable has not rejected it.
         """
+        refusal = ""
         if self._refresh_token is not None:
             try:
-                return await self._request(encode_form({**self._renewal, "refresh_token": self._refresh_token}))
+                return await self._request()
             except (err.ServiceUnavailableError, err.ThrottlingError):
                 raise
             except err.LanceNamespaceError as e:
-                self._keep(None)
+                self._refresh_token = None
                 refusal = f"; before, the refresh token was rejected ({e})"
-        else:
-            refusal = ""
         try:
-            return await self._request(encode_form(self._initial))
+            return await self._request()
         except err.UnauthenticatedError as e:
-            if not self._exchanges:
+            if not self._settings.exchanges():
                 raise
-            message = f"{e}; is subject_token still valid? replace it with a new one{refusal}"
-            error = err.UnauthenticatedError(message)
+            name = self._settings.grants()[-1]
+            error = err.UnauthenticatedError(f"{e}; is {name} still valid? replace it with a new one{refusal}")
             failure = failure_of(e)
             raise (error if failure is None else with_failure(error, failure)) from e
 
-    async def _request(self, form: tuple[MaskedBytes, str]) -> Token:
+    async def _request(self) -> Token:
         result = await self._http.request(
             "POST",
             "",
-            content=form,
+            content=self._form(),
             subject=NamespaceId(),
             operation="fetch_token",
             decode=partial(token, lifetime=self._lifetime),
@@ -276,29 +300,54 @@ class _Grants:
         )
         if result.refresh_token is not None:
             # A response without one means that the last one stays valid.
-            self._keep(result.refresh_token)
+            self._refresh_token = result.refresh_token
+            self._redact(result.refresh_token)
         return result
 
-    def _keep(self, refresh_token: str | None) -> None:
-        self._refresh_token = refresh_token
-        if refresh_token is not None:
-            # The one before is still redacted, because the server may quote it.
-            self._secrets[self._fixed_secrets :] = [*self._secrets[self._fixed_secrets :], refresh_token][-2:]
+    def _form(self) -> tuple[MaskedBytes, str]:
+        # No variables of `_request`, which an error collector would record.
+        targets = {"audience": self._settings.audience, "resource": self._settings.resource}
+        form = {**self._grant(), **self._client(), **targets}
+        self._redact(*(form.get(key) for key in ("client_secret", "subject_token")))
+        # RFC 6749 treats an empty parameter like none.
+        return encode_form({key: value for key, value in form.items() if value})
+
+    def _grant(self) -> Mapping[str, str | None]:
+        settings = self._settings
+        if self._refresh_token is not None:
+            return {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
+        if not settings.exchanges():
+            return {"grant_type": "client_credentials", "scope": settings.scope}
+        return {
+            "grant_type": _TOKEN_EXCHANGE,
+            "subject_token": _read(self._subject_file, settings.subject_token),
+            "subject_token_type": settings.subject_token_type,
+            "requested_token_type": settings.requested_token_type,
+            "scope": settings.scope,
+        }
+
+    def _client(self) -> Mapping[str, str]:
+        credential = MaskedText(_read(self._client_file, self._settings.credential))
+        id, secret = (self._settings.client_id, credential) if self._settings.client_id else _split(credential)
+        return {"client_id": id, "client_secret": secret}
+
+    def _redact(self, *secrets: str | None) -> None:
+        """Redacts the secrets in messages, and the last ones before them, which the server may quote."""
+        others = [secret for secret in self._secrets if secret not in secrets]
+        self._secrets[:] = [*others, *filter(None, secrets)][-_REDACTED:]
 
 
-def _grant(settings: OAuth2Settings) -> Mapping[str, str | None]:
-    if settings.subject_token is None:
-        return {"grant_type": "client_credentials"}
-    return {
-        "grant_type": _TOKEN_EXCHANGE,
-        "subject_token": settings.subject_token.get_secret_value(),
-        "subject_token_type": settings.subject_token_type,
-        "requested_token_type": settings.requested_token_type,
-    }
+_REDACTED = 6  # Number of secrets that are redacted: two of a client, two of a subject, two refresh tokens.
 
 
-def _present(form: Mapping[str, str | None]) -> Mapping[str, str]:
-    return {key: value for key, value in form.items() if value is not None}
+def _watch(name: str, path: str | None) -> WatchedFile[MaskedText] | None:
+    return None if path is None else WatchedFile(name, path, parse_secret)
+
+
+def _read(file: WatchedFile[MaskedText] | None, value: SecretStr | None) -> str:
+    if file is not None:
+        return file.value(now=True)
+    return value.get_secret_value() if value else ""
 
 
 def token(body: Any, lifetime: float = LIFETIME) -> Token:

@@ -1,4 +1,4 @@
-"""Tokens from outside this package: the output of a command, and the result of a Python callable."""
+"""Tokens from outside this package: the output of a command, the result of a Python callable, and files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Unaut
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import COMMON_ERRORS, ErrorTable, Failure, failure_of
-from lance_ns_async.masked import MaskedBytes, MaskedText
+from lance_ns_async.masked import MaskedBytes, MaskedText, bearer_token
 from lance_ns_async.model import NamespaceId
 from lance_ns_async.settings import TokenFunction
+from lance_ns_async.storage.watched_file import WatchedFile
 from lance_ns_async.transports.responses import redact
 
 _NOT_STARTED, _FAILURE, _NO_TOKEN = "not started", "failed", "no token"
@@ -255,7 +256,8 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def _check_token(value: object) -> str:
-    if not isinstance(value, str) or not value:
+    value = bearer_token(value) if isinstance(value, str) else None
+    if not value:
         raise ValueError("there is no token in its result")
     if not (value.isascii() and value.isprintable() and " " not in value):
         raise ValueError("its result is more than a token, or no token: a token is one word of printable ASCII")
@@ -321,6 +323,40 @@ class Tokens(Protocol):
     async def replace(self, old: str) -> str:
         """Returns a token that replaces `old`, which the server rejected."""
         ...
+
+
+class FileTokens:
+    """Tokens in a file that another program replaces."""
+
+    def __init__(self, path: str) -> None:
+        self._file = WatchedFile("auth_token_file", path, parse_token)
+
+    async def current(self) -> str:
+        """Returns the token; looks at the file at most once a second."""
+        return self._file.value()
+
+    async def replace(self, old: str) -> str:
+        """Returns the token that replaces `old`; looks at the file at once unless another caller has read it."""
+        return self._file.value(now=self._file.value() == old)
+
+
+def parse_secret(content: bytes) -> MaskedText:
+    """Returns the secret in a file, without the newline at the end."""
+    try:
+        text = MaskedText(content.decode().removesuffix("\n").removesuffix("\r"))
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8; write nothing but the secret to it") from None
+    if not text:
+        raise ValueError("empty; write the secret to it")
+    return text
+
+
+def parse_token(content: bytes) -> MaskedText:
+    """Returns the bearer token in a file, without the newline at the end."""
+    token = bearer_token(parse_secret(content))
+    if not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise ValueError("more than a token, or no token; write one word of printable ASCII to it")
+    return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,10 @@ _NOT_HERE = (404, 405, 501)  # Statuses of a server that is not a catalog.
 _TOKEN_REJECTED = (401, 419)
 """Statuses by which the endpoint rejects a token; a 407 is the proxy's, which does not get the token."""
 
-_SIGN_IN = ("auth_token", "credential", "subject_token", "auth_command", "token")  # Properties with credentials.
+_SIGN_IN = (  # Properties with credentials.
+    *("auth_token", "credential", "auth_token_file", "client_secret_file", "subject_token", "subject_token_file"),
+    *("auth_command", "token"),
+)
 
 _MIXED_UP = "; is there a proxy before the server that confuses responses, or rewrites paths?"
 _MIN_BYTES_FOR_THREAD = 2**18
@@ -210,8 +213,8 @@ class HttpTransport:
             if tokens is None or token is None or failure.codes[-1] not in _TOKEN_REJECTED:
                 return False
             # A call with a rejected token had no effect, so even a write may be sent again with a new token.
-            token = await tokens.replace(token)
-            return True
+            old, token = token, await tokens.replace(token)
+            return token != old
 
         recover = None if tokens is None and signer is None else renew
         return await self._caller.call(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import ssl
 import warnings
 import weakref
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import cache, cached_property
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -331,11 +333,30 @@ def _too_large(most: int) -> ResponseTooLargeError:
 def environment_proxy(url: str) -> str | None:
     """Returns the proxy for `url` by HTTP_PROXY, HTTPS_PROXY and NO_PROXY; None for no proxy."""
     parts = urlsplit(url)
-    if parts.hostname is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
     proxies = getproxies()
+    if (host := parts.hostname) is None or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if any(_is_direct(host, port, entry) for entry in re.split(r"[\s,]+", proxies.get("no", "").lower())):
+        return None
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _is_direct(host: str, port: int, entry: str) -> bool:
+    """Returns whether an entry of NO_PROXY, in lower case, names a host, as in Go and requests.
+
+    An entry is `*`, an address, a range of addresses, or a name, which includes those below it; except for `*`, also
+    with a port.
+    """
+    name, _, number = entry.rpartition(":") if re.fullmatch(r"([^:]*|\[.*\]):[0-9]{1,5}", entry) else (entry, "", "")
+    if number and int(number) != port:
+        return False
+    try:
+        return ip_address(host) in ip_network(name.strip("[]"), strict=False)
+    except ValueError:
+        domain = name.removeprefix("*").removeprefix(".")
+        return entry == "*" or (domain != "" and f".{host}".endswith(f".{domain}"))
 
 
 def _direct(origin: str) -> None:

@@ -119,6 +119,36 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
     assert not any(token in shown for token in site.minted)
 
 
+async def test_a_token_in_a_file_is_read_again(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    file = tmp_path / "token"
+
+    def rotate() -> None:
+        site.expire()
+        (tmp_path / "next").write_text(f"Bearer {site.token()}\n")
+        (tmp_path / "next").replace(file)
+
+    async with site.connected(auth_token_file=str(file)) as ns:
+        await catch(err.InvalidInputError, site.describe(ns), rf"auth_token_file '{file}': No such file")
+        id = ns.namespace_id()
+        for _ in range(2):
+            rotate()
+            async with anyio.create_task_group() as group:
+                for _ in range(64):
+                    group.start_soon(site.describe, ns)
+        for replace in (file.unlink, lambda: file.write_text("")):
+            replace()
+            await site.describe(ns)
+        rotate()
+        await site.describe(ns)
+        site.expire()
+        before = len(site.server.requests)
+        raised = await catch(err.UnauthenticatedError, site.describe(ns), "is auth_token_file right")
+        assert len(site.server.requests) == before + 1 and ns.namespace_id() == id
+    shown = f"{ns!r} {id} {raised.value} {caplog.text}"
+    assert not any(token in shown for token in site.minted)
+
+
 async def test_a_failing_command_says_why(site: Site) -> None:
     code = "import sys; sys.exit('Please run az login')"
     async with site.connected(auth_command=[sys.executable, "-c", code]) as ns:  # type: ignore[arg-type]
@@ -309,6 +339,18 @@ def test_sync_namespaces_take_callables_and_are_pickled_with_them() -> None:
             assert ns.describe_table(request).location
             with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
                 pickle.dumps(ns)
+
+
+def test_pickles_contain_the_path_of_a_token(tmp_path: Path) -> None:
+    (file := tmp_path / "token").write_text("sesame-token\n")
+    with FakeIceberg(token="sesame-token") as server:
+        server.add_table(("a",), "t")
+        with IcebergNamespace(endpoint=server.endpoint, auth_token_file=file) as ns:
+            assert ns.describe_table(["a", "t"]).location
+            pickled = pickle.dumps(ns)
+            assert str(file).encode() in pickled and b"sesame" not in pickled
+            with pickle.loads(pickled) as copy:
+                assert copy.describe_table(["a", "t"]).location
 
 
 def test_sync_namespaces_run_commands_in_their_background_loop() -> None:

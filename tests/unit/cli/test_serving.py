@@ -379,6 +379,7 @@ def test_secret_properties_are_known_by_their_names() -> None:
         *("storage.azure_storage_sas_token", "storage.google_service_account_key", "storage.account_key"),
     ]
     public = [
+        *("auth_token_file", "client_secret_file", "subject_token_file"),
         *("auth_command", "credential_command", "rest_secret_access_key_keyring"),
         *("endpoint", "root", "ca_bundle", "client_cert", "client_key", "credentials_operation", "vend_credentials"),
         *("storage.region", "access_key_id", "storage.aws_access_key_id", "scope", "oauth2_server_uri", "user"),

@@ -31,6 +31,7 @@ from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions, SignInLink
 from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.gateway.rights import OWNER, GrantedNamespace
+from lance_ns_async.storage import watched_file
 from tests.fakes.certificates import Certificates
 from tests.support.lake import ROWS, Lake, lake, stream
 
@@ -480,7 +481,7 @@ def test_a_sample_of_many_columns() -> None:
 
 async def test_a_browser_sees_what_its_token_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The file of tokens is looked at for each request.
-    monkeypatch.setattr(access, "_FRESH", 0.0)
+    monkeypatch.setattr(watched_file, "_FRESH", 0.0)
     file = tmp_path / "tokens.toml"
     entry = f'[ann]\nrights = "read"\nonly = ["sales.a*"]\nsha256 = ["{access.hash_of("ann")}"]\n'
     file.write_text(entry)

@@ -16,11 +16,12 @@ import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, ServiceUnavailableError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.gateway import Gateway, access, serving
+from lance_ns_async.gateway import Gateway, serving
 from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.gateway.request_log import JsonFormatter
 from lance_ns_async.gateway.request_log import log as request_log
 from lance_ns_async.spec.routes import ROUTES, Route
+from lance_ns_async.storage import watched_file
 from tests.support.budget import with_usual
 from tests.support.errors import catch
 from tests.support.gateway import Response, send_request
@@ -274,7 +275,7 @@ async def test_tokens_are_reloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The file is looked at for each request.
-    monkeypatch.setattr(access, "_FRESH", 0.0)
+    monkeypatch.setattr(watched_file, "_FRESH", 0.0)
     file = tmp_path / "tokens.toml"
     async with gateway_for(Everything(), tmp_path, {"first": {"rights": "read"}}) as gateway:
 
@@ -289,7 +290,7 @@ async def test_tokens_are_reloaded(
         file.write_text("[second")
         assert (await status("first"), await status("second")) == (401, 200)
         file.unlink()
-        assert await status("second") == 200 and "stay as they were" in caplog.text
+        assert await status("second") == 200 and "stays in use" in caplog.text
         write_tokens(file, {})
         assert await status("second") == 401
 

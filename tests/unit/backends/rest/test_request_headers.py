@@ -71,7 +71,9 @@ def key(response: Any) -> str:
 
 async def test_the_headers_are_those_of_one_call(server: FakeRest, ns: AsyncNamespace) -> None:
     context = {"header.X-Trace": "7", "headers.x-tenant": "north", "note": "no header"}
-    await ns.describe_table({"id": T, "identity": {**ANN, "api_key": "ann-key"}, "context": context})
+    await ns.describe_table(
+        {"id": T, "identity": {"auth_token": "Bearer ann-token", "api_key": "ann-key"}, "context": context}
+    )
     await ns.describe_table({"id": T})
     first, second = server.requests
     assert {name: first.headers.get(name) for name in ("authorization", "x-api-key", "x-trace", "x-tenant")} == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -78,6 +79,25 @@ async def test_a_client_shows_its_id_and_secret_in_a_form(credential: str, clien
     assert forms(server) == [{"grant_type": "client_credentials", "scope": "a b", **client}]
     assert server.header("content-type") == ["application/x-www-form-urlencoded"]
     assert server.header("authorization") == []
+
+
+async def test_the_secret_and_the_subject_are_read_again_for_each_token(tmp_path: Path) -> None:
+    client, subject = tmp_path / "client", tmp_path / "subject"
+    wire = AiohttpWire(connect_timeout=5, tls=None, proxy=None, max_bytes=10_000)
+    async with Script(answer(access_token="1"), answer(access_token="2"), http(401, "no s-0002 of c-0002")) as server:
+        files = {"client_secret_file": str(client), "subject_token_file": str(subject)}
+        tokens = credentials(server.url, wire, **files, client_id="id")
+        await catch(InvalidInputError, tokens.current(), f"subject_token_file '{subject}': No such file")
+        for number in ("1", "2"):
+            client.write_text(f"c-000{number}\n")
+            subject.write_text(f"s-000{number}")
+            assert await (tokens.replace("1") if number == "2" else tokens.current()) == number
+        subject.unlink()
+        raised = await catch(UnauthenticatedError, tokens.replace("2"), r"is subject_token_file still valid")
+        await wire.aclose()
+    assert "0002" not in str(raised.value)
+    sent = [(form["client_id"], form["client_secret"], form["subject_token"]) for form in forms(server)]
+    assert sent == [("id", "c-0001", "s-0001"), ("id", "c-0002", "s-0002"), ("id", "c-0002", "s-0002")]
 
 
 async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
@@ -234,9 +254,17 @@ async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Rep
         ({"auth_token": "t", "credential": "i:s"}, "auth_token and credential: set one of them"),
         ({"auth_token": "t", "auth_command": "x"}, "auth_token and auth_command: set one of them"),
         ({"credential": "i:s", "subject_token": "t", "auth_command": "x"}, "set one of them"),
+        ({"auth_token": "t", "auth_token_file": "f"}, "auth_token and auth_token_file: set one of them"),
+        ({"credential": "i:s", "client_secret_file": "f"}, "credential and client_secret_file: set one of them"),
+        ({"subject_token": "t", "subject_token_file": "f"}, "subject_token and subject_token_file: set one of them"),
+        ({"client_id": "i"}, "client_id: give client_secret_file with it"),
+        *(
+            ({"auth_token": token}, "auth_token: it is empty; set it to a token, or leave it out")
+            for token in ("", "bearer ")
+        ),
         ({"audience": "a"}, "audience: give credential or subject_token with it"),
         ({"resource": "a", "auth_command": "x"}, "resource: give credential or subject_token with it"),
-        ({"subject_token_type": "jwt", "credential": "i:s"}, "subject_token_type: give subject_token with it"),
+        ({"subject_token_type": "jwt", "credential": "i:s"}, "type: give subject_token or subject_token_file with it"),
         ({"subject_token": "t", "subject_token_type": "jtw"}, "not a type of token; write one of access_token"),
         ({"subject_token": "hush", f"{TYPE}:jwt": "hush2"}, "give one token to exchange"),
         ({f"{TYPE}:id_token": "hush", f"{TYPE}:jwt": "hush2"}, "give one token to exchange"),

@@ -101,7 +101,8 @@ def test_output_that_is_no_token(output: bytes, message: str) -> None:
     ("make_result", "lifetime"),
     [
         *((lambda: TOKEN, sources.LIFETIME), (lambda: (TOKEN, None), sources.LIFETIME), (lambda: (TOKEN, 60), 60.0)),
-        *((lambda: (TOKEN, 0.5), 0.5), (lambda: (TOKEN, int(time()) + 600), 600.0)),
+        *((lambda: f"Bearer {TOKEN}", sources.LIFETIME), (lambda: (TOKEN, 0.5), 0.5)),
+        (lambda: (TOKEN, int(time()) + 600), 600.0),
         (lambda: (TOKEN, datetime.now(UTC) + timedelta(minutes=10)), 600.0),
     ],
 )
@@ -118,7 +119,7 @@ def test_results_of_callables(make_result: Callable[[], object], lifetime: float
         *(((TOKEN, True), "its expiry is neither"), ((TOKEN, float("nan")), "its expiry is neither")),
         ((TOKEN, 10**400), "its expiry is neither"),
         ((TOKEN, datetime.now()), "has no time zone; write e.g. expiry.replace"),
-        (f"Bearer {TOKEN}", "one word"),
+        (f"Basic {TOKEN}", "one word"),
     ],
 )
 async def test_results_that_are_no_token(result: object, message: str) -> None:
@@ -127,6 +128,23 @@ async def test_results_that_are_no_token(result: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sources.parse_result(result)
     assert "the catalog (fetch_token: token, the callable test_results_that_are_no_token" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((b"", "empty; write the secret to it"), (b"\r\n", "empty; write the secret to it")),
+        *((f"{TOKEN}\n{TOKEN}".encode(), "write one word"), (b"Bearer \n", "no token"), (b"\xff", "not UTF-8")),
+        (b"a" * (4 * 2**20 + 1), "larger than 4194304 bytes"),
+        (None, "Is a directory; give a file"),
+    ],
+)
+async def test_files_without_a_token(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path if content is None else tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    raised = await catch(err.InvalidInputError, sources.FileTokens(str(path)).current(), message)
+    assert f"auth_token_file '{path}': " in str(raised.value) and TOKEN not in str(raised.value)
 
 
 async def test_callables_of_every_kind() -> None:

@@ -219,6 +219,25 @@ async def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch, 
         ("http://a.b.c/x", {"http_proxy": "http://p:1", "no_proxy": ".b.c"}, None),
         ("http://h/x", {"http_proxy": "http://p:1", "no_proxy": "*"}, None),
         ("http://h/x", {"http_proxy": ""}, None),
+        *(
+            (f"http://{host}/x", {"http_proxy": "http://p:1", variable: no_proxy}, proxy)
+            for variable in ("no_proxy", "NO_PROXY")
+            for proxy, host, no_proxy in [
+                (None, "10.1.2.3:8181", "a.b, 10.0.0.0/8"),
+                ("http://p:1", "11.1.2.3", "10.0.0.0/8"),
+                (None, "10.1.2.3:8181", "10.0.0.0/8:8181"),
+                ("http://p:1", "10.1.2.3:8182", "10.0.0.0/8:8181"),
+                (None, "10.1.2.3", "10.1.2.3:80"),
+                (None, "[fd00::1]:8181", "fd00::/8"),
+                (None, "[fd00::1]:8181", "[fd00:0::1]:8181"),
+                ("http://p:1", "[fd00::1]:8181", "[fd00::1]:80"),
+                ("http://p:1", "[fe00::1]", "fd00::/8 10.0.0.0/8"),
+                (None, "A.b.c:8181", "x, *.B.c:8181"),
+                (None, "b.c", ".b.c:80"),
+                ("http://p:1", "ab.c", "b.c,c/8,:80,,"),
+                (None, "h", "x, *"),
+            ]
+        ),
     ],
 )
 def test_proxies(monkeypatch: pytest.MonkeyPatch, url: str, environment: dict[str, str], proxy: str | None) -> None:
