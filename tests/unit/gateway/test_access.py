@@ -150,7 +150,7 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
 async def test_a_place_that_is_taken_is_reported() -> None:
     async with serving(object()) as gateway:
         port = urlsplit(gateway.url).port or 0
-        with pytest.raises(InvalidInputError, match=f"gateway: .*{port}"):
+        with pytest.raises(InvalidInputError, match=f"host .*{port}"):
             await contextlib.AsyncExitStack().enter_async_context(serving(object(), port=port))
 
 
