@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.consistency import crash
+from tests.consistency import crash, maintained
 from tests.consistency.places import place, track
 from tests.consistency.races import PLANS, Race, racers
 from tests.contract.site import Site
@@ -26,10 +26,15 @@ def races(site: Site, plan: str, seeds: Iterable[int]) -> Iterator[Race]:
             yield processes.run(plan, seed)
 
 
+def maintenance(site: Site, seeds: Iterable[int]) -> Iterator[maintained.Round]:
+    for seed in seeds:
+        yield maintained.run(maintained.stage(place(site, seed)), seed, kills=2)
+
+
 def main() -> int:
     """Returns the exit status: 1 if there was a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.consistency")
-    parser.add_argument("suite", choices=["crash", "race"])
+    parser.add_argument("suite", choices=["crash", "race", "maintain"])
     parser.add_argument("site", choices=sorted(SITES))
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds follow each other")
@@ -40,8 +45,12 @@ def main() -> int:
     bad = 0
     for _ in range(chosen.times):
         with tempfile.TemporaryDirectory() as directory, SITES[chosen.site](Path(directory)) as site:
-            rounds = crashes(site, seeds) if chosen.suite == "crash" else races(site, chosen.plan, seeds)
-            for round in rounds:
+            rounds: Mapping[str, Callable[[], Iterator[crash.Round | Race | maintained.Round]]] = {
+                "crash": lambda: crashes(site, seeds),
+                "race": lambda: races(site, chosen.plan, seeds),
+                "maintain": lambda: maintenance(site, seeds),
+            }
+            for round in rounds[chosen.suite]():
                 print(f"{round.seed}: {round.seconds:.2f} s", flush=True)
                 if round.violations:
                     bad += 1

@@ -17,7 +17,9 @@ for _module in (
     "lance_ns_async.backends.unity.backend",
     "lance_ns_async.client",
     "lance_ns_async.backends.directory.transport",
+    "lance_ns_async.fleet.maintenance.daemon",
     "tests.consistency.crash",
+    "tests.consistency.maintained",
     "tests.consistency.races",
     "tests.consistency.undrops",
 ):

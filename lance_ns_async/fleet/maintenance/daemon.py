@@ -20,7 +20,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.errors import with_notes
 from lance_ns_async.fleet.maintenance.plan import LEFT
 from lance_ns_async.fleet.maintenance.run import RunOptions, maintainer
-from lance_ns_async.fleet.maintenance.shared_state import MaintenanceState, OwnState, SharedState, StatePlace
+from lance_ns_async.fleet.maintenance.shared_state import LEASE, MaintenanceState, OwnState, SharedState, StatePlace
 from lance_ns_async.fleet.maintenance.steps import MAINTAINED
 from lance_ns_async.fleet.run import Report, failure_row, for_async
 from lance_ns_async.many.changes import Change, ChangeKind
@@ -82,6 +82,7 @@ async def maintain_forever(
     all_every: float | str | timedelta = ALL_EVERY,
     state: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    lease: float | str | timedelta = LEASE,
     on_report: Callable[[Report], object] | None = None,
     status: MaintenanceStatus | None = None,
     stop: anyio.Event | None = None,
@@ -98,10 +99,11 @@ async def maintain_forever(
         every: Time between two looks, such as `10m` or seconds.
         all_every: Time after which all tables are looked at, so that versions which became old are removed.
         state: A folder, as a path or a URI, for a Lance table with the state of the work. Of several instances with the
-            same folder, one works; another one takes over 30 seconds after its death. None keeps the state in memory,
-            for the only instance, which begins with all tables.
+            same folder, one works, and another one takes over after its death. None keeps the state in memory, for the
+            only instance, which begins with all tables.
         storage_options: Options for the storage of the state; None uses those of the catalog's properties, and the
             environment.
+        lease: Time after which another instance takes over from one that was killed.
         on_report: Receives the report of each run, without tables that do not exist any more.
         status: Is kept up to date.
         stop: Ends the work when it is set, after the tables that were begun. A cancellation ends it at once.
@@ -112,22 +114,20 @@ async def maintain_forever(
 
     Cost:
         At each look that of `AsyncNamespace.watch`; for the tables with changes that of `maintain`. With `state`, an
-        open and a commit each ten seconds.
+        open and a commit in a third of the lease.
     """
     session = namespace.session
     requested = in_memory(what)
     stop = stop or anyio.Event()
-    if not (interval := seconds("every", every)) > 0:
-        raise err.InvalidInputError(f"every {every}: must be above 0")
     place: StatePlace = OwnState()
     if state is not None:
         own = session.backend.configured_options if storage_options is None else storage_options
-        place = SharedState(session.opener, os.fspath(state), own)
+        place = SharedState(session.opener, os.fspath(state), own, lease=_positive("lease", lease))
     daemon = _Daemon(
         partial(Watch, session, requested, versions=True),
         maintainer(namespace, stops=lambda: stop.is_set() or not place.is_held, **options),
         place,
-        interval,
+        _positive("every", every),
         seconds("all_every", all_every),
         on_report or (lambda _: None),
         status or MaintenanceStatus(),
@@ -135,6 +135,12 @@ async def maintain_forever(
     )
     daemon.new_watch()  # Raises for an invalid selection.
     await daemon.run()
+
+
+def _positive(name: str, value: float | str | timedelta) -> float:
+    if not (duration := seconds(name, value)) > 0:
+        raise err.InvalidInputError(f"{name} {value}: must be above 0")
+    return duration
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """The state of `maintain_forever`: in memory, or in a Lance table with a lease, for several instances.
 
-A setting of that table names the instance that works. To take or to renew the lease, an instance commits a new value of
-the setting; if two commits have read the same version, Lance accepts one. No clocks are compared: others may take the
-lease as soon as they have seen the same value for its whole time, and the holder counts from before its commit.
+A setting of that table names the instance that works, by its host and process. To take or to renew the lease, an
+instance commits a new value of the setting; if two commits have read the same version, Lance accepts one. No clocks are
+compared: others may take the lease as soon as they have seen the same value for its whole time, and the holder counts
+from before its commit.
 
 Any state that was ever stored is a correct one: it has the tables to look at as of a watch's token, so that an older
 state only lets more tables be examined. Therefore an instance that has lost its lease can do no harm.
@@ -10,10 +11,12 @@ state only lets more tables be examined. Therefore an instance that has lost its
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
@@ -136,7 +139,7 @@ class SharedState:
         self._opener = opener
         self.lease: float = lease
         self._now = now
-        self._holder = uuid4().hex
+        self._holder = f"{gethostname()} {os.getpid()} {uuid4().hex}"
         self._count = 0
         self._held_until = -inf
         self._seen: tuple[str, float] = ("", -inf)
