@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -96,7 +95,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
     obsolete = _within(old, ranges)
     if not obsolete:
         return 0
-    announcement = await in_thread(table, lambda: cleanups.announce(table), changes=True, kind="versions")
+    announcement = await in_thread(table, lambda: cleanups.Announcement(table), changes=True, kind="versions")
     try:
         references = await manifests.find_references(table)
         for version in obsolete:
@@ -113,8 +112,7 @@ async def delete(backend: Backend, id: TableId, ranges: Collection[tuple[int, in
         await manifests.remove(table, obsolete)
         return len(obsolete)
     finally:
-        withdraw = partial(cleanups.withdraw, table, announcement)
-        await run_cleanup(in_thread, table, withdraw, changes=True, kind="versions")
+        await run_cleanup(in_thread, table, announcement.withdraw, changes=True, kind="versions")
 
 
 def _within(versions: Sequence[Version], ranges: Collection[tuple[int, int | None]]) -> Sequence[Version]:

@@ -32,6 +32,14 @@ TARGET_ROWS = 1024 * 1024
 """Lance's default for the number of rows of a compacted fragment."""
 
 
+MIN_AGE = 600.0
+"""Seconds for which versions stay, whatever the limits, unless nobody else writes.
+
+A commit looks for the newest version, and then creates the next one, unless it exists. If others had created it
+meanwhile, and a clean-up had removed it, the commit would succeed with an old number, and its rows would be lost.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanupLimits:
     """The versions that a clean-up removes: those beyond both limits. Tagged ones and the newest always stay."""
@@ -43,12 +51,17 @@ class CleanupLimits:
     delete_unverified: bool = False
     """Whether files of no version are deleted at any age; otherwise only after seven days."""
 
+    @property
+    def min_age(self) -> float:
+        """The minimum age in seconds; `MIN_AGE` if files of no version have one, because others may write then."""
+        return max(self.older_than or 0.0, 0.0 if self.delete_unverified else MIN_AGE)
+
     def for_pylance(self) -> dict[str, Any]:
         """Returns the arguments of `cleanup_old_versions`."""
-        age = self.older_than
+        age = self.min_age
         return {
             # Without any limit, Lance would use its own of two weeks.
-            "older_than": None if age is None and self.retain_versions is not None else timedelta(seconds=age or 0),
+            "older_than": None if not age and self.retain_versions is not None else timedelta(seconds=age),
             "retain_versions": self.retain_versions,
             "delete_unverified": self.delete_unverified,
             "error_if_tagged_old_versions": False,

@@ -3,14 +3,16 @@
 A clean-up does not see what points to a version after it chose the versions to remove. Therefore it announces itself
 with a file before it chooses, and such a change looks for announcements after its commit. Whichever comes first, the
 clean-up sees the change, or the change sees the clean-up: then it waits for its end, and looks whether its version is
-still there. All functions block.
+still there. A clean-up in progress renews its announcement, so that one of a killed process does not count for long.
+All functions block.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from time import monotonic, time
 from typing import Any
 from uuid import uuid4
@@ -26,34 +28,59 @@ MAX_WAIT_SECONDS = 10.0
 
 _INTERVAL = 0.05
 
-_STALE = 24 * 3600.0  # Seconds after which an announcement counts as left by a process that was killed.
+_RENEWAL = 60.0  # Seconds after which an announcement is renewed.
+
+_STALE = 20 * 60.0
+"""Seconds after which an announcement counts as left by a process that was killed. Clocks may differ: S3, for example,
+accepts requests if its own does not differ by more than 15 minutes.
+"""
 
 
 @contextmanager
 def announced(table: Table) -> Iterator[None]:
     """Announces a clean-up of a table, which chooses its versions within this context. Cost: as of its two steps."""
-    announcement = announce(table)
+    announcement = Announcement(table)
     try:
         yield
     finally:
-        withdraw(table, announcement)
+        announcement.withdraw()
 
 
-def announce(table: Table) -> str:
-    """Announces a clean-up, and returns its announcement. Cost: a listing, and a write of an empty file."""
-    session = files.open_files(table.location, table.storage_options)
-    for path, age in _announcements(session):
-        if age > _STALE:
-            files.delete(session, path)
-    path = f"{_FOLDER}/{int(time())}-{uuid4().hex}"
-    with tempfile.NamedTemporaryFile(prefix="lance-cleanup-") as empty:
-        session.upload_file(empty.name, path)
-    return path
+class Announcement:
+    """A clean-up that is announced until it is withdrawn. Cost: a listing, and a write of an empty file."""
 
+    def __init__(self, table: Table) -> None:
+        self._session = files.open_files(table.location, table.storage_options)
+        for path, _, age in _announcements(self._session):
+            if age > _STALE:
+                files.delete(self._session, path)
+        self._id = uuid4().hex
+        self._paths = [self._write()]
+        self._is_over = Event()
+        self._renewal = Thread(target=self._renew, name="lance-cleanup", daemon=True)
+        self._renewal.start()
 
-def withdraw(table: Table, announcement: str) -> None:
-    """Removes an announcement, because the clean-up is over. Cost: a deletion."""
-    files.delete(files.open_files(table.location, table.storage_options), announcement)
+    def withdraw(self) -> None:
+        """Removes the announcement, because the clean-up is over. Cost: a deletion."""
+        self._is_over.set()
+        self._renewal.join()
+        for path in self._paths:
+            files.delete(self._session, path)
+
+    def _write(self) -> str:
+        path = f"{_FOLDER}/{int(time() * 1_000)}-{self._id}"
+        with tempfile.NamedTemporaryFile(prefix="lance-cleanup-") as empty:
+            self._session.upload_file(empty.name, path)
+        return path
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(_RENEWAL):
+            # A failure is repeated for as long as the last announcement counts.
+            with suppress(OSError):
+                self._paths.append(self._write())
+                # The last one stays beside the new one, for listings that have begun.
+                if len(self._paths) > 2:
+                    files.delete(self._session, self._paths.pop(0))
 
 
 def wait_for_end(table: Table) -> str | None:
@@ -63,15 +90,17 @@ def wait_for_end(table: Table) -> str | None:
     """
     session = files.open_files(table.location, table.storage_options)
     until = monotonic() + MAX_WAIT_SECONDS
-    begun = {path for path, age in _announcements(session) if age <= _STALE}
+    begun = {id: path for path, id, age in _announcements(session) if age <= _STALE}
     while begun and monotonic() < until:
         under_way().given_up.wait(_INTERVAL)
-        begun &= {path for path, _ in _announcements(session)}
-    return next(iter(begun), None)
+        begun = {id: path for path, id, _ in _announcements(session) if id in begun}
+    return next(iter(begun.values()), None)
 
 
-def _announcements(session: Any) -> list[tuple[str, float]]:
-    """Returns the paths of announcements, and their ages in seconds; not the drafts that pylance is writing."""
-    names = [path.rpartition("/")[2] for path in session.list(_FOLDER)]
-    announced = [name for name in names if not name.startswith(".")]
-    return [(f"{_FOLDER}/{name}", time() - int(name.partition("-")[0])) for name in announced]
+def _announcements(session: Any) -> Iterator[tuple[str, str, float]]:
+    """Yields the paths of announcements, the ids of their clean-ups, and their ages in seconds."""
+    for path in session.list(_FOLDER):
+        begin, _, id = path.rpartition("/")[2].partition("-")
+        # Others are drafts that pylance is writing.
+        if begin.isdecimal():
+            yield f"{_FOLDER}/{begin}-{id}", id, time() - int(begin) / 1_000

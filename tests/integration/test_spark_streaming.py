@@ -135,7 +135,7 @@ def test_tables_are_compacted_by_spark_and_committed_here(spark: SparkSession, m
     for file in Path(paths["t7"], "data").iterdir():
         file.write_bytes(b"no data")
     next(Path(paths["t9"], "data").iterdir()).unlink()
-    cleanup = CleanupOptions(older_than=None)
+    cleanup = CleanupOptions(older_than=None, delete_unverified=True)
     plan = sync.plan_maintenance(many_tables.namespace, "db.*", compact=MERGE_ALL, cleanup=cleanup)
     assert len(plan.pending) == TABLES and f"{TABLES} tables" in repr(plan)
     engine = SparkEngine(spark)

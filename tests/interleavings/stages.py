@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import lance
 import pyarrow as pa
@@ -21,6 +22,7 @@ from lance_namespace.errors import (
 from lance_ns_async import AsyncNamespace, Policy
 from lance_ns_async.calls.steps import Step
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, copy, maintain, purge, undrop
+from lance_ns_async.operations import maintaining
 from tests.contract.site import Site
 from tests.interleavings.model import EXCUSED, Rules, check, state_before
 from tests.interleavings.programs import (
@@ -236,6 +238,8 @@ class Stage:
 
 async def connect(site: Site, stack: AsyncExitStack) -> AsyncNamespace:
     """Returns a client of a site, which is closed with the stack."""
+    # Versions are old at once, as they are after ten minutes.
+    stack.enter_context(patch.object(maintaining, "MIN_AGE", 0.0))
     ns = await stack.enter_async_context(AsyncNamespace.connect(site.impl, site.properties, policy=POLICY))
     # What a client asks once, such as a server's configuration, is no part of a run.
     await ns.list_namespaces({"id": list(site.above)})

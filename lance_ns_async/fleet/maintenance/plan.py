@@ -86,7 +86,8 @@ class CleanupOptions:
     """
 
     older_than: timedelta | str | None = "14d"
-    """Minimum age of a version, such as "14d" or "12h"; None for any age."""
+    """Minimum age of a version, such as "14d" or "12h"; None for any age. Versions of the last ten minutes stay in any
+    case, unless `delete_unverified` says that nobody else writes: a commit in progress could be lost."""
     retain_versions: int | None = None
     """Number of newest versions that stay; None for no such limit."""
     delete_unverified: bool = False

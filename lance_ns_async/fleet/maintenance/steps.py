@@ -216,7 +216,7 @@ class Maintenance:
                     await self._complete(candidate, results)
                     limits = candidate.options.cleanup_limits()
                     # Without a minimum age, the versions before this run's own changes are old, too.
-                    if limits and (candidate.plan.cleans_up or (candidate.done and not limits.older_than)):
+                    if limits and (candidate.plan.cleans_up or (candidate.done and not limits.min_age)):
                         if self._is_for_engine("clean up", candidate):
                             to_clean.append(candidate)
                             return

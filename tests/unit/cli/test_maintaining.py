@@ -57,7 +57,7 @@ def test_a_failed_table_has_an_exit_code(options: list[str], tmp_path: Path) -> 
 
 
 def test_versions_are_removed_by_age_and_number(options: list[str]) -> None:
-    run = ["maintain", "a", "--no-compact", "--older-than", "any", "-o", "json", *options]
+    run = ["maintain", "a", "--no-compact", "--older-than", "any", "--delete-unverified", "-o", "json", *options]
     assert json.loads(Run(*run, "--retain", "2").out)["counts"] == {"unchanged": 1}
     assert json.loads(Run(*run).out)["counters"]["versions removed"] == 1
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from lance_ns_async.storage.opening import Opener
 from tests.fakes.iceberg import FakeIceberg
 
 TABLES = 6
-ALL_OLD = CleanupOptions(older_than=None)
+ALL_OLD = CleanupOptions(older_than=None, delete_unverified=True)
 MERGE_ALL = CompactOptions(max_small_fragments=1)
 
 maintain_now = partial(sync.maintain, compact=MERGE_ALL)
@@ -89,7 +90,7 @@ class Interfering(LocalEngine):
 def test_a_plan_says_what_there_is_to_do_and_changes_nothing(namespace: Namespace) -> None:
     maintain_now(namespace, "db.t1", cleanup=ALL_OLD)
     before = {n: namespace.open(["db", f"t{n}"]).version for n in range(TABLES)}
-    plan = plan_now(namespace, "db.*", cleanup=CleanupOptions(older_than=None, retain_versions=2))
+    plan = plan_now(namespace, "db.*", cleanup=replace(ALL_OLD, retain_versions=2))
     assert isinstance(plan, MaintenancePlan)
     assert [str(table.id) for table in plan.pending] == ["db$t0", "db$t2", "db$t3", "db$t4", "db$t5"]
     first = plan.pending[0]
@@ -160,6 +161,7 @@ def test_policies_apply_to_tables_by_patterns(namespace: Namespace, tmp_path: Pa
         [tables."db.t1"]
         compact = false
         older_than = "0s"
+        delete_unverified = true
         [tables."db.[t]2"]
         max_small_fragments = 5
         cleanup = false
@@ -328,12 +330,22 @@ def test_indexes_are_left_alone_on_request(namespace: Namespace) -> None:
 
 def test_versions_with_tags_stay(namespace: Namespace) -> None:
     namespace.open(["db", "t0"]).tags.create("keep", 2)
-    (row,) = maintain_now(namespace, "db.t0", cleanup=CleanupOptions(older_than="0s", retain_versions=2)).rows
+    (row,) = maintain_now(
+        namespace, "db.t0", cleanup=CleanupOptions(older_than="0s", retain_versions=2, delete_unverified=True)
+    ).rows
     assert row.fields["versions_removed"] == 4 and row.fields["bytes_removed"] > 0
     assert [it["version"] for it in namespace.open(["db", "t0"]).versions()] == [2, 6, 7]
     assert lance.dataset(str(folder(namespace, "t0")), version="keep").count_rows() == 20
     # The newest versions stay for the next run, too.
     assert maintain_now(namespace, "db.t0", cleanup=CleanupOptions(older_than="1h")).counts == {"unchanged": 1}
+
+
+@pytest.mark.parametrize("limits", [{"older_than": None}, {"older_than": "1s", "retain_versions": 1}])
+def test_young_versions_stay_because_others_may_write(namespace: Namespace, limits: Mapping[str, Any]) -> None:
+    """A commit that has looked for the newest version could otherwise succeed with the number of a removed one."""
+    assert maintain_now(namespace, "db.t0", compact=False, cleanup=CleanupOptions(**limits)).counts == {"unchanged": 1}
+    alone = CleanupOptions(**{**limits, "older_than": None}, delete_unverified=True)
+    assert maintain_now(namespace, "db.t0", compact=False, cleanup=alone).counters["versions removed"] == 4
 
 
 def test_unused_files_are_removed_after_a_time_or_on_request(namespace: Namespace) -> None:
@@ -420,7 +432,7 @@ def test_a_run_that_is_stopped_leaves_finished_and_unchanged_tables(namespace: N
     assert before[3] == 5 and set(before.values()) <= {1, 5}
     finished = [n for n, count in before.items() if count == 1]
     versions = {n: namespace.open(["db", f"t{n}"]).version for n in finished}
-    report = maintain_now(namespace, "db.*", cleanup=CleanupOptions(older_than=None, delete_unverified=True))
+    report = maintain_now(namespace, "db.*", cleanup=ALL_OLD)
     assert not report.problems
     for n in range(TABLES):
         assert ids(namespace, f"t{n}") == [*range(50)] and fragments(namespace, f"t{n}") == 1

@@ -217,6 +217,16 @@ async def test_a_restore_waits_for_the_end_of_a_cleanup(here: Lake) -> None:
     assert await here.values("id") == [1, 2, 3]
 
 
+async def test_a_cleanup_in_progress_renews_its_announcement(here: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleanups, "_RENEWAL", 0.001)
+    announcements = Path(urlsplit(await here.location()).path) / "_refs" / "cleanups"
+    with cleanups.announced(Table(TableId(ID), await here.location())):
+        first = {*announcements.iterdir()}
+        while first & {*announcements.iterdir()}:
+            await anyio.lowlevel.checkpoint()
+    assert not [*announcements.iterdir()]
+
+
 async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
     announcements = Path(urlsplit(await here.location()).path) / "_refs" / "cleanups"
     announcements.mkdir(parents=True)
@@ -224,7 +234,7 @@ async def test_a_killed_cleanup_does_not_count_for_ever(here: Lake) -> None:
     await here.ns.create_table_tag({"id": ID, "tag": "t", "version": 1})
     await here.ns.write(ID, ROWS, mode="overwrite")
     await here.ns.delete_table_tag({"id": ID, "tag": "t"})
-    report = await maintain(here.ns, [ID], cleanup=CleanupOptions(older_than="0s"))
+    report = await maintain(here.ns, [ID], cleanup=CleanupOptions(older_than=None, delete_unverified=True))
     assert not report.problems and not [*announcements.iterdir()]
     await catch(err.TableVersionNotFoundError, here.ns.restore_table({"id": ID, "version": 1}))
 
