@@ -56,10 +56,7 @@ def maintain(
         bool, Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
     ] = True,
     older_than: Annotated[
-        str,
-        Option(
-            metavar="AGE", help="Minimum age of a version to remove, or 'any'; 10 minutes without --delete-unverified."
-        ),
+        str, Option(metavar="AGE", help="Minimum age of a version to remove; at least 10m without --delete-unverified.")
     ] = "14d",
     retain: Annotated[int | None, Option(min=1, help="Number of newest versions that stay.")] = None,
     delete_unverified: Annotated[
