@@ -36,7 +36,6 @@ from tests.support.processes import receive, started
 APPENDERS, INSTANCES = 3, 2
 ACTED, APPENDED = ("acted0", "acted1"), ("appended0", "appended1")
 OPTIONS: Mapping[str, Any] = {
-    "every": 0.02,
     "compact": CompactOptions(max_small_fragments=3),
     "cleanup": CleanupOptions(older_than="0s"),
 }
@@ -52,7 +51,12 @@ class Stage:
     state: str
     log: str
     storage_options: Mapping[str, str] | None = None
-    lease: float = 3600.0
+    every: float = 0.02
+    """Seconds between two looks of an instance."""
+    pace: float = 0.0
+    """Seconds between two changes of a writer."""
+    lease: float | None = None
+    """Seconds of a lease; None ends that of a killed instance at once."""
     min_age: float = maintaining.MIN_AGE
     """Seconds for which versions stay; a writer that waits for longer between two steps may lose rows."""
 
@@ -106,7 +110,8 @@ async def _maintain(connection: Connection | None, stage: Stage, stop: anyio.Eve
             [f"{'.'.join(stage.namespace)}.*"],
             state=stage.state,
             storage_options=stage.storage_options,
-            lease=stage.lease,
+            every=stage.every,
+            lease=stage.lease or 3600.0,
             engine=NotingEngine(ns.session.opener, stage.log),
             stop=stop,
             **OPTIONS,
@@ -176,8 +181,15 @@ class Actor:
 
     async def wrong(self) -> list[str]:
         """Returns what is not as it was acknowledged."""
+        return await self._wrong([(("table", ""), self.rows), *self.refs.items()])
+
+    async def wrong_refs(self, refs: Sequence[tuple[str, str]]) -> list[str]:
+        """Returns which tags and branches are not as they were acknowledged."""
+        return await self._wrong([(ref, self.refs[ref]) for ref in refs])
+
+    async def _wrong(self, expected: Sequence[tuple[tuple[str, str], list[int]]]) -> list[str]:
         wrong = []
-        for (kind, name), rows in [(("table", ""), self.rows), *self.refs.items()]:
+        for (kind, name), rows in expected:
             try:
                 dataset: Any = await self.ns.open(self.id, branch=name if kind == "branch" else None)
                 if kind == "tag":
@@ -203,7 +215,8 @@ async def _act(connection: Connection, stage: Stage, seed: int) -> None:
             while not connection.poll():
                 await actor.act()
                 # Tags and branches that were acknowledged stay readable at each moment.
-                wrong.extend(it for it in await actor.wrong() if "table " not in it)
+                wrong.extend(await actor.wrong_refs([*actor.refs][-10:]))
+                await asyncio.sleep(stage.pace)
 
         wrong: list[str] = []
         await asyncio.gather(*map(work, actors))
@@ -230,6 +243,7 @@ async def _append(connection: Connection, stage: Stage, number: int) -> None:
                     await ns.write(stage.id(name), table([first]), mode="append")
                     known[name].append(first)
                 first += APPENDERS
+                await asyncio.sleep(stage.pace)
     connection.recv()
     connection.send(known)
 
@@ -324,7 +338,9 @@ def _state(stage: Stage) -> Any:
 
 
 def _end_lease_of(stage: Stage, pid: int) -> None:
-    """Lets the time of a dead instance's lease pass."""
+    """Lets the time of a dead instance's lease pass, unless it is short."""
+    if stage.lease is not None:
+        return
     with suppress(ValueError):
         state = _state(stage)
         if f" {pid} " in state.config().get("lance_ns_async.lease", ""):
@@ -337,7 +353,7 @@ async def _finish(stage: Stage, rows: Mapping[str, Sequence[int]], result: Round
 
     async def until_done() -> None:
         while True:
-            await asyncio.sleep(OPTIONS["every"])
+            await asyncio.sleep(stage.every)
             with suppress(ValueError):
                 (state,) = (await asyncio.to_thread(lambda: _state(stage).to_table().to_pylist())) or [None]
                 if state is not None and not state["pending"]:
