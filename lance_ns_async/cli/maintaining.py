@@ -33,8 +33,9 @@ def _plan_row(table: TablePlan) -> dict[str, Any]:
 
 
 _PLAN_COLUMNS = (
-    "id steps rows fragments small_fragments deleted_rows unindexed_rows old_versions removable_bytes cost gain"
-).split()
+    *("id", "steps", "rows", "fragments", "small_fragments", "deleted_rows", "unindexed_rows"),
+    *("old_versions", "removable_bytes", "cost", "gain", "requests"),
+)
 _REPORT_COLUMNS = "id outcome fragments_before fragments_after bytes_before bytes_after seconds reason".split()
 
 

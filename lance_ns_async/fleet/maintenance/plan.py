@@ -20,6 +20,8 @@ from lance_ns_async.tabular import Row, Tabular
 
 _FRAGMENT_BYTES = 1 << 20  # The bytes that can be read in the time that it takes to open a fragment.
 
+_REQUEST_BYTES = 5 << 20  # The bytes that Lance reads or writes in one request, if there are many.
+
 _EXCLUDED = frozenset({"target_rows_per_fragment", "excluded_fragment_ids"})
 """Options of pylance's compactions that another field has, or that apply to one table only."""
 
@@ -199,6 +201,18 @@ class TablePlan:
         unindexed = self._bytes_of(self.state.unindexed_rows)
         return fewer_fragments * _FRAGMENT_BYTES + self.task_bytes - self.written_bytes + unindexed
 
+    @property
+    def requests(self) -> int:
+        """The requests to an object store that the steps make: an estimate, from measurements with small tables."""
+        requests = 0
+        if self.tasks and not self.is_left:
+            requests += 10 + self.task_fragments + self.new_fragments
+            requests += (self.task_bytes + self.written_bytes) // _REQUEST_BYTES
+        if self.state.stale_indexes and not self.is_left:
+            requests += 20 * len(self.state.stale_indexes) + self._bytes_of(self.state.index_rows) // _REQUEST_BYTES
+        # Of each version, a manifest, a transaction and often a data file are looked at and deleted.
+        return requests + (20 + 6 * self.state.old_versions if self.cleans_up else 0)
+
     def _bytes_of(self, rows: int) -> int:
         return self.state.size * rows // self.state.rows if self.state.rows else 0
 
@@ -244,6 +258,7 @@ class TablePlan:
             "written_bytes": self.written_bytes,
             "cost": self.cost,
             "gain": self.gain,
+            "requests": self.requests,
             "is_left": self.is_left,
             **asdict(self.state),
         }
@@ -276,6 +291,7 @@ class MaintenancePlan(Tabular):
         rows = counted(sum(it.state.unindexed_rows for it in pending), "rows")
         versions = counted(sum(it.state.old_versions for it in pending), "versions")
         cost = size_text(sum(it.cost for it in pending))
+        requests = counted(sum(it.requests for it in pending), "requests")
         parts = [
             f"compact {_count(pending, COMPACT)} ({fragments} into {sum(it.new_fragments for it in pending):,})",
             f"index {_count(pending, INDEX)} ({rows})",
@@ -287,8 +303,8 @@ class MaintenancePlan(Tabular):
         empty += f"; {len(self.without_data)} without data" if self.without_data else ""
         problems = f"; {len(self.problems)} could not be examined" if self.problems else ""
         return (
-            f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}; cost {cost}{empty}{problems}; "
-            f"examined in {duration(self.seconds)} ({counted(self.calls, 'calls')})"
+            f"maintain (plan): {len(pending)} of {total}: {', '.join(parts)}; cost {cost}, about {requests}"
+            f"{empty}{problems}; examined in {duration(self.seconds)} ({counted(self.calls, 'calls')})"
         )
 
     def table_rows(self) -> Sequence[Row]:

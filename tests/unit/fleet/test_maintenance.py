@@ -97,7 +97,7 @@ def test_a_plan_says_what_there_is_to_do_and_changes_nothing(namespace: Namespac
     assert first.steps == ("compact", "clean up")
     assert (first.tasks, first.task_fragments, first.state.fragments, first.state.rows) == (1, 5, 5, 50)
     assert (first.state.small_fragments, first.state.versions, first.state.old_versions) == (5, 5, 3)
-    assert first.task_bytes == first.state.size > 0
+    assert first.task_bytes == first.state.size > 0 and first.requests == 16 + 20 + 18
     assert "compact 5 tables (25 fragments" in repr(plan) and "clean up 3 of 5 versions" in repr(plan)
     assert {n: namespace.open(["db", f"t{n}"]).version for n in range(TABLES)} == before
     assert json.loads(plan.to_json())["tables"][0]["fragments"] == 5
