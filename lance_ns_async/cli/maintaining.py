@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,11 +32,14 @@ def _plan_row(table: TablePlan) -> dict[str, Any]:
     return {**table.to_dict(), "steps": ", ".join(table.steps) + (" (left)" if table.is_left else "")}
 
 
-_PLAN_COLUMNS = (
+_PLAN_COLUMNS: Sequence[str] = (
     *("id", "steps", "rows", "fragments", "small_fragments", "deleted_rows", "unindexed_rows"),
     *("old_versions", "removable_bytes", "cost", "gain", "requests"),
 )
-_REPORT_COLUMNS = "id outcome fragments_before fragments_after bytes_before bytes_after seconds reason".split()
+_REPORT_COLUMNS: Sequence[str] = (
+    *("id", "outcome", "fragments_before", "fragments_after", "bytes_before", "bytes_after"),
+    *("seconds", "reason"),
+)
 
 
 def maintain(
