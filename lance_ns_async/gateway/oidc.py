@@ -79,13 +79,12 @@ class Verified:
 class Issuer:
     """The keys of an issuer, which are renewed while its context is open, and the tokens verified with them."""
 
-    def __init__(self, url: str, audience: str, *, pause: float = _PAUSE) -> None:
+    def __init__(self, url: str, audience: str) -> None:
         """Makes no call yet.
 
         Args:
             url: The issuer, exactly as its tokens name it.
             audience: What tokens must be for.
-            pause: Minimum seconds between two reads of the keys because of tokens with unknown keys.
         """
         try:
             import cryptography  # noqa: F401 - PyJWT needs it for public keys, and can be installed without it
@@ -95,7 +94,7 @@ class Issuer:
         if not audience:
             raise InvalidInputError("audience: must not be empty")
         self._jwt = jwt
-        self._url, self._audience, self._pause = _check_url(url, "oidc_issuer"), audience, pause
+        self._url, self._audience = _check_url(url, "oidc_issuer"), audience
         self._keys: Mapping[str, PyJWK] = {}
         self._content = b""  # The document of the keys.
         self._verified: OrderedDict[bytes, Verified] = OrderedDict()
@@ -123,7 +122,7 @@ class Issuer:
     async def verify(self, token: str, rules: Sequence[Rule]) -> Verified:
         """Returns whose token it is; raises TokenError if it is not accepted.
 
-        Cost: none, or two remote calls for a token with an unknown key, at most every `pause` seconds.
+        Cost: none, or two remote calls for a token with an unknown key, at most every ten seconds.
         """
         digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
         known = self._verified.pop(digest, None)
@@ -170,7 +169,7 @@ class Issuer:
         if header.get("alg") not in _ALGORITHMS.values():
             raise ValueError("algorithm")
         if kid not in self._keys:
-            await self._read_again(self._pause)
+            await self._read_again(_PAUSE)
         if kid not in self._keys:
             raise ValueError("unknown key")
         return self._keys[kid]

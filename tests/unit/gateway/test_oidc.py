@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway import Gateway, oidc, serving
 from lance_ns_async.gateway.access import hash_of
 from lance_ns_async.gateway.oidc import MAX_TOKEN, Issuer, TokenError
 from lance_ns_async.gateway.request_log import RequestRecord
@@ -43,7 +44,7 @@ claims = { resource_access."my.client".roles = "all" }
 rights = "admin"
 """
 SUBJECT = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
-READER = {"groups": ["others", "data-readers"]}
+READER: Mapping[str, Any] = {"groups": ["others", "data-readers"]}
 
 Forge = Callable[[FakeIssuer], str]
 
@@ -209,9 +210,10 @@ HOSTILE: Mapping[str, Forge] = {
 
 
 async def test_hostile_tokens_are_refused(
-    gateway: Gateway, issuer: FakeIssuer, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, issuer: FakeIssuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All have the same response, and none causes a request."""
+    monkeypatch.setattr(oidc, "_PAUSE", inf)
     caplog.set_level(logging.INFO, request_log.name)
     assert len(HOSTILE) >= 40
     wrong = (await ask(gateway, "opaque")).json
@@ -224,7 +226,13 @@ async def test_hostile_tokens_are_refused(
                 accepted[name] = answer
     assert not accepted and len(issuer.requests) == 2
     assert {record.args[0].principal for record in caplog.records if record.name == request_log.name} == {None}  # type: ignore[index, union-attr]
-    assert (await ask(gateway, issuer.sign(**READER))).status == 200
+    for forge in (
+        signed(),
+        signed(payload='@, "x": 1}', head='@, "x": 1}'),
+        with_headers(typ="JWT"),
+        with_claims(nbf=0),
+    ):
+        assert (await ask(gateway, forge(issuer))).status == 200
 
 
 @pytest.mark.parametrize("kid", ["key-0", "key-1", "key-2", "key-3"])
@@ -284,8 +292,11 @@ async def test_an_expired_token_is_named_so(gateway: Gateway, issuer: FakeIssuer
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-async def test_keys_are_rotated(issuer: FakeIssuer, algorithm: Algorithm, caplog: pytest.LogCaptureFixture) -> None:
-    async with Issuer(issuer.issuer, "lake", pause=0) as known:
+async def test_keys_are_rotated(
+    issuer: FakeIssuer, algorithm: Algorithm, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "_PAUSE", 0.0)
+    async with Issuer(issuer.issuer, "lake") as known:
         old = issuer.sign()
         first = await known.verify(old, ())
         assert await known.verify(old, ()) is first
@@ -305,8 +316,9 @@ async def test_keys_are_rotated(issuer: FakeIssuer, algorithm: Algorithm, caplog
         assert (await known.verify(issuer.sign(), ())).name == f"oidc:{SUBJECT}"
 
 
-async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer) -> None:
-    async with Issuer(issuer.issuer, "lake", pause=0) as known:
+async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oidc, "_PAUSE", 0.0)
+    async with Issuer(issuer.issuer, "lake") as known:
         issuer.clear()
         kid = issuer.rotate()
         tokens = [issuer.sign(), *(issuer.sign(headers={"kid": f"unknown-{i}"}) for i in range(100))]
@@ -318,7 +330,7 @@ async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer) -> Non
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(it, TokenError) for it in results) == 99 and kid == "key-1"
         assert len(issuer.requests) == 2
-    async with Issuer(issuer.issuer, "lake") as known:
+        monkeypatch.setattr(oidc, "_PAUSE", inf)
         issuer.clear()
         for i in range(100):
             with pytest.raises(TokenError):
