@@ -300,7 +300,7 @@ class _Handler:
             return await self.readiness.respond()
         principal = await self.access.identify(request.headers, entry)
         if (method, path) == ("GET", "/metrics"):
-            return responses.text_response(self.metrics.text())
+            return responses.text_response(self.metrics.text(clients=not principal.only))
         if (method, path) == ("GET", "/openapi.json"):
             operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))

@@ -19,7 +19,7 @@ _CERTS = f"{_REALM}/protocol/openid-connect/certs"
 
 
 class FakeIssuer(FakeServer):
-    """An issuer, as seen on Keycloak 26: it publishes active and passive keys, one of them for encryption."""
+    """An issuer that publishes, like a realm, its active and passive keys, and one for encryption."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -248,6 +248,12 @@ async def test_claims_give_rights(
     assert drop.status == 403 and f"oidc:{SUBJECT} has the right 'read'" in drop.json["error"]
     assert (await ask(gateway, "a.b.c")).json["namespaces"] == ["hr", "sales"]
     principals = [record.args[0].principal for record in caplog.records if isinstance(record.args[0], RequestRecord)]  # type: ignore[index]
+    metrics = (
+        await send_request(gateway, "GET", "/metrics", headers={"x-api-key": "a.b.c"}, token=False)
+    ).body.decode()
+    assert f'lance_ns_client_requests_total{{client="oidc:{SUBJECT}"}} 4' in metrics
+    metrics = (await send_request(gateway, "GET", "/metrics", headers={"x-api-key": token}, token=False)).body.decode()
+    assert "lance_ns_requests_total" in metrics and SUBJECT not in metrics
     assert principals == [f"oidc:{SUBJECT}"] * 4 + ["opaque"] and len(issuer.requests) == 2
 
 
