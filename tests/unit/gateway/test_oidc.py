@@ -22,9 +22,10 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError
 from lance_ns_async import AsyncNamespace
 from lance_ns_async.gateway import Gateway, oidc, serving
 from lance_ns_async.gateway.access import hash_of
-from lance_ns_async.gateway.oidc import MAX_TOKEN, Issuer, TokenError
+from lance_ns_async.gateway.oidc import MAX_TOKEN, Issuer, Rule, TokenError
 from lance_ns_async.gateway.request_log import RequestRecord
 from lance_ns_async.gateway.request_log import log as request_log
+from lance_ns_async.gateway.rights import Principal
 from tests.fakes.oidc import Algorithm, FakeIssuer
 from tests.support.gateway import Response, send_request
 
@@ -306,6 +307,9 @@ async def test_keys_are_rotated(
         old = issuer.sign()
         first = await known.verify(old, ())
         assert await known.verify(old, ()) is first
+        rules = [Rule({"azp": "spark"}, Principal("oidc", "write"))]
+        assert (await known.verify(old, rules)).principal == Principal(f"oidc:{SUBJECT}", "write")
+        assert (await known.verify(old, ())).principal is None
         issuer.rotate(algorithm)
         await known.verify(issuer.sign(), ())
         await known.verify(old, ())
