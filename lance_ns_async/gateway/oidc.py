@@ -211,7 +211,7 @@ class Issuer:
         try:
             async with asyncio.timeout(_PATIENCE):
                 response = await self._wire.handle_async_request(httpx.Request("GET", url))
-        except (httpx.TransportError, TimeoutError) as e:
+        except (httpx.RequestError, httpx.InvalidURL, TimeoutError) as e:
             reason = one_line(str(e)) or f"no response within {_PATIENCE:g} s"
             raise ServiceUnavailableError(f"oidc_issuer {self._url!r}: {url}: {reason}") from e
         if response.status_code != 200:
@@ -261,9 +261,9 @@ def _check_url(url: object, label: str) -> str:
     text = url if isinstance(url, str) and url.isascii() and not set(url) & set("@?#") else ""
     try:
         parts = urlsplit(text)
-        host = parts.hostname or ""
-    except ValueError:
-        host = ""
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:  # also for a port that is no number, or too large
+        host = None
     if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         return text
     message = "must be an https:// URL without user, query and fragment; http:// is for this machine only"

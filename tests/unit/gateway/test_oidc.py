@@ -358,7 +358,13 @@ async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer, monkey
         (lambda it: it.reply('{"issuer": "https://other"}'), "its configuration is that of 'https://other'"),
         (lambda it: it.reply("{" + " " * 300_000 + "}"), "longer than 262144 bytes"),
         (lambda it: it.reply(json.dumps({"issuer": it.issuer})), "jwks_uri: must be an https:// URL"),
-        (lambda it: it.reply(json.dumps({"issuer": it.issuer, "jwks_uri": "http://a/b"})), "jwks_uri: must be"),
+        *(
+            (lambda it, url=url: it.reply(json.dumps({"issuer": it.issuer, "jwks_uri": url})), message)
+            for url, message in (
+                *(("https://a:99999999/b", "jwks_uri: must be"), ("https://a\x00/b", "non-printable")),
+                *(("http://a/b", "jwks_uri: must be an https:// URL"), (["https://a"], "jwks_uri: must be")),
+            )
+        ),
         (lambda it: it.reply('{"keys": 7}', match="certs"), "at most 100"),
         (lambda it: it.reply(json.dumps({"keys": [{}] * 101}), match="certs"), "at most 100"),
         (lambda it: it.reply(json.dumps({"keys": [1, {"kty": []}, {"kid": "a"}]}), match="certs"), "no key with an id"),
