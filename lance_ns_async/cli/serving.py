@@ -66,6 +66,13 @@ def serve(
     tokens: Annotated[
         Path | None, Option(metavar="FILE", help="Further clients and their rights: see lance-ns token --help.")
     ] = None,
+    oidc_issuer: Annotated[
+        str | None,
+        Option(metavar="URL", help="Accept tokens of this OpenID Connect issuer, by the rules [[oidc]] of --tokens."),
+    ] = None,
+    audience: Annotated[
+        str | None, Option(metavar="NAME", help="The audience (aud) that tokens of --oidc-issuer must have.")
+    ] = None,
     drop_retention: Annotated[
         str | None,
         Option(metavar="TIME", help="Keep the data of dropped tables for this time, e.g. 7d: see lance-ns dropped."),
@@ -118,11 +125,13 @@ def serve(
     import asyncio
 
     from lance_ns_async.gateway import serving
-    from lance_ns_async.gateway.access import is_loopback
+    from lance_ns_async.gateway.wire import is_loopback
 
     catalogs = _mounts(on, mount) if mount else {"": on.require()}
     if drop_retention is not None:
         catalogs = {name: it.with_property("drop_retention", drop_retention) for name, it in catalogs.items()}
+    if (oidc_issuer or audience) and not (oidc_issuer and audience and tokens):
+        raise Misuse("--oidc-issuer: requires --audience, and --tokens FILE with rules [[oidc]]")
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
@@ -144,6 +153,8 @@ def serve(
         port=port,
         token=token,
         tokens=tokens and tokens.expanduser(),
+        oidc_issuer=oidc_issuer,
+        audience=audience,
         read_only=read_only,
         delimiter=delimiter,
         tls=tls,
@@ -370,7 +381,7 @@ def add_token(
 
 
 def list_tokens(on: CommonOptions, tokens: _Tokens, format: OutputFormat = Format.TABLE) -> None:
-    """List the clients and their rights."""
+    """List the clients and their rights; `oidc` is a rule for tokens of an issuer."""
     from lance_ns_async.gateway.access import HASHES
 
     rows = [
@@ -381,7 +392,8 @@ def list_tokens(on: CommonOptions, tokens: _Tokens, format: OutputFormat = Forma
             "credentials": fields.get("credentials", False),
             "tokens": len(fields.get(HASHES, ())),
         }
-        for name, fields in _check_tokens(tokens).items()
+        for name, entry in _check_tokens(tokens).items()
+        for fields in (entry if isinstance(entry, list) else [entry])
     ]
     output.write(rows, ("name", "rights", "only", "credentials", "tokens"), format)
 
@@ -428,6 +440,8 @@ def _find_client(content: Any, name: str, file: Path) -> Any:
     """Returns the fields of a client; raises `Misuse` if there is none with this name."""
     if name not in content:
         raise Misuse(f"{name}: not in {file}; {suggest(name, content)}")
+    if isinstance(content[name], list):
+        raise Misuse(f"{name}: the rules for tokens of an issuer; to change them, edit {file}")
     return content[name]
 
 

@@ -6,6 +6,13 @@ The principals and the hashes of their tokens are in a file:
 rights = "read"
 only = ["sales.**"]
 sha256 = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
+
+It may also have rules, which give rights to the tokens of an issuer by their claims:
+
+[[oidc]]
+claims = { groups = "data-readers" }
+rights = "read"
+only = ["sales.**"]
 """
 
 from __future__ import annotations
@@ -15,17 +22,20 @@ import hmac
 import re
 import secrets
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.calls.waiting import set_client
+from lance_ns_async.gateway.oidc import Issuer, Rule, TokenError
+from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import OWNER, Principal
+from lance_ns_async.gateway.wire import is_loopback
 from lance_ns_async.storage.watched_file import WatchedFile
 
 TOKEN_HEADER = "x-lance-token"
@@ -35,6 +45,16 @@ _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 HASHES = "sha256"
 """The key of the hashes. Tokens are random numbers of 256 bits, which nobody can guess, so they need no slow hash."""
+
+RULES = "oidc"
+"""The key of the rules."""
+
+
+class TokensFile(NamedTuple):
+    """The content of a file of principals."""
+
+    principals: Mapping[str, Principal]  # By the hashes of their tokens.
+    rules: Sequence[Rule]
 
 
 class Tokens:
@@ -49,7 +69,7 @@ class Tokens:
                     "token: empty, or contains characters that HTTP headers do not allow; use printable ASCII"
                 )
             self._owners_hash = hash_of(token)
-        self._file: WatchedFile[Mapping[str, Principal]] | None = None
+        self._file: WatchedFile[TokensFile] | None = None
         if path is not None:
             self._file = WatchedFile("tokens", str(path), partial(parse, source=str(path)))
             self._file.value()
@@ -60,18 +80,26 @@ class Tokens:
         if self._owners_hash is not None and hmac.compare_digest(digest, self._owners_hash):
             return OWNER
         # The time of a look-up depends on Python's own hash of the digest, which says nothing about the token.
-        return None if self._file is None else self._file.value().get(digest)
+        return None if self._file is None else self._file.value().principals.get(digest)
+
+    def rules(self) -> Sequence[Rule]:
+        """Returns the rules of the file; the same object until it changes."""
+        return () if self._file is None else self._file.value().rules
 
 
-def parse(content: bytes, source: str) -> Mapping[str, Principal]:
-    """Returns the principals in a file by the hashes of their tokens."""
+def parse(content: bytes, source: str) -> TokensFile:
+    """Returns the principals and the rules in a file."""
     try:
         tables = tomllib.loads(content.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
         raise InvalidInputError(f"tokens {source!r}: not a TOML file ({e})") from e
     principals: dict[str, Principal] = {}
+    rules: list[Rule] = []
     for name, fields in tables.items():
         try:
+            if name == RULES and isinstance(fields, list):
+                rules = [*map(_parse_rule, fields)]
+                continue
             principal, hashes = _parse_entry(name, fields)
         except InvalidInputError as e:
             raise InvalidInputError(f"tokens {source!r}: {name}: {e}") from None
@@ -79,24 +107,44 @@ def parse(content: bytes, source: str) -> Mapping[str, Principal]:
             if digest in principals:
                 raise InvalidInputError(f"tokens {source!r}: {name} has the same token as {principals[digest].name}")
             principals[digest] = principal
-    return principals
+    return TokensFile(principals, rules)
 
 
 def _parse_entry(name: str, fields: Any) -> tuple[Principal, list[str]]:
-    if not isinstance(fields, dict):
-        raise InvalidInputError("must be a table, such as [alice]")
-    if unknown := fields.keys() - {"rights", "only", "credentials", HASHES}:
-        raise InvalidInputError(f"{min(unknown)}: no such field; use rights, only, credentials and {HASHES}")
-    only, hashes = fields.get("only", []), fields.get(HASHES, [])
-    if not isinstance(only, list):
-        raise InvalidInputError("only: must be a list of patterns, such as ['sales.**']")
+    principal = _parse_rights(name, fields, HASHES)
+    hashes = fields.get(HASHES, [])
     if not isinstance(hashes, list) or not all(isinstance(it, str) and len(it) == 64 for it in hashes):
         raise InvalidInputError(f"{HASHES}: must be a list of SHA-256 sums with 64 hexadecimal digits")
+    return principal, [digest.lower() for digest in hashes]
+
+
+def _parse_rule(fields: Any) -> Rule:
+    rights = _parse_rights(RULES, fields, "claims")
+    _check_claims(claims := fields.get("claims"))
+    return Rule(claims, rights)
+
+
+def _check_claims(claims: Any) -> None:
+    if not isinstance(claims, dict) or not claims:
+        raise InvalidInputError("claims: must be a table of claims and their values, such as { groups = 'readers' }")
+    for value in claims.values():
+        if not isinstance(value, str | bool | int):
+            _check_claims(value)
+
+
+def _parse_rights(name: str, fields: Any, other: str) -> Principal:
+    """Returns the principal of an entry that also has the field `other`."""
+    if not isinstance(fields, dict):
+        raise InvalidInputError("must be a table, such as [alice]")
+    if unknown := fields.keys() - {"rights", "only", "credentials", other}:
+        raise InvalidInputError(f"{min(unknown)}: no such field; use rights, only, credentials and {other}")
+    only = fields.get("only", [])
+    if not isinstance(only, list):
+        raise InvalidInputError("only: must be a list of patterns, such as ['sales.**']")
     if "only" in fields and not only:
         # No pattern would mean all tables.
         raise InvalidInputError("only: must not be empty; use a pattern, or omit it for all tables")
-    principal = Principal.parse(name, fields.get("rights"), only, credentials=fields.get("credentials", False))
-    return principal, [digest.lower() for digest in hashes]
+    return Principal.parse(name, fields.get("rights"), only, credentials=fields.get("credentials", False))
 
 
 def create_token() -> str:
@@ -111,16 +159,17 @@ def hash_of(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The tokens of principals, and the accepted host names."""
+    """The tokens of principals, the issuer of further ones, and the accepted host names."""
 
     tokens: Tokens = field(repr=False)
+    issuer: Issuer | None
     hosts: frozenset[str] | None  # None for any name: a server that other machines reach does not know its names.
 
     @classmethod
-    def to(cls, host: str, tokens: Tokens, hosts: Iterable[str]) -> Self:
+    def to(cls, host: str, tokens: Tokens, issuer: Issuer | None, hosts: Iterable[str]) -> Self:
         """Returns the access to a server that listens on `host`; `hosts` are further names for a loopback address."""
         names = frozenset({"localhost", host.lower(), *map(str.lower, hosts)}) if is_loopback(host) else None
-        return cls(tokens, names)
+        return cls(tokens, issuer, names)
 
     def check_sender(self, headers: Mapping[str, str]) -> None:
         """Refuses requests of web pages: cross-origin requests and DNS rebinding."""
@@ -134,25 +183,32 @@ class Access:
             )
             raise RequestError(403, message)
 
-    def identify(self, headers: Mapping[str, str]) -> Principal:
-        """Returns the principal whose token a request has."""
+    async def identify(self, headers: Mapping[str, str], entry: RequestLog) -> Principal:
+        """Returns the principal whose token a request has, which is then the client of the task and of the log."""
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
-        tokens = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
-        for token in tokens:
-            if token is not None and (principal := self.tokens.find(token.strip())) is not None:
-                return principal
-        where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
-        reason = "wrong" if any(tokens) else "missing"
-        message = f"Unauthenticated: the gateway's token is {reason}; send it as {where}"
-        raise RequestError(401, message, {"WWW-Authenticate": "Bearer"})
+        values = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
+        tokens = [value.strip() for value in values if value is not None]
+        try:
+            principal = next(filter(None, map(self.tokens.find, tokens)), None) or await self._verify(tokens, entry)
+        except TokenError as e:
+            where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
+            message = f"Unauthenticated: the gateway's token is {e}; send it as {where}"
+            raise RequestError(401, message, {"WWW-Authenticate": "Bearer"}) from None
+        entry.principal = principal.name
+        set_client(principal.name)
+        return principal
 
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a server that listens on `host` is reachable from this machine only."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    async def _verify(self, tokens: Sequence[str], entry: RequestLog) -> Principal:
+        """Returns the principal whose token of the issuer is among those that the file does not have."""
+        token = next((it for it in tokens if it.count(".") == 2), None)
+        if self.issuer is None or token is None:
+            raise TokenError("wrong" if any(tokens) else "missing")
+        verified = await self.issuer.verify(token, self.tokens.rules())
+        if verified.principal is None:
+            entry.principal = verified.name
+            message = f"Permission denied: no rule in the gateway's tokens file is for the claims of {verified.name}"
+            raise RequestError(403, message)
+        return verified.principal
 
 
 def _host_name(header: str) -> str:

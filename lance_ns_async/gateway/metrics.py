@@ -26,12 +26,16 @@ from lance_ns_async.calls.slots import CallLoad
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 
 REQUESTS = Instrument(f"{PREFIX}requests", "counter", "{request}", "Number of requests, by status.")
+CLIENT_REQUESTS = Instrument(f"{PREFIX}client.requests", "counter", "{request}", "Number of requests, by client.")
 REQUEST_DURATION = Instrument(f"{PREFIX}request", "histogram", "s", "Duration of requests.")
 REQUESTS_IN_FLIGHT = Instrument(f"{PREFIX}requests.in_flight", "gauge", "{request}", "Requests in progress.")
 
 AUDIT_LINES_LOST = Instrument(
     f"{PREFIX}audit.lines_lost", "gauge", "{line}", "Lines of the audit log that could not be written."
 )
+
+_MAX_CLIENTS = 1_000  # Maximum number of clients that are counted by name: an issuer may have any number.
+_OTHERS = "(others)"  # The name for further ones, which no client can have.
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -64,7 +68,7 @@ class Metrics:
         self._audit_log = audit_log
         self._more = more
         self._totals: dict[Instrument, dict[_Labels, _Total]] = {
-            instrument: {} for instrument in (REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
+            instrument: {} for instrument in (REQUESTS, CLIENT_REQUESTS, REQUEST_DURATION, DURATION, RESENDS)
         }
         self._in_flight: dict[int, RequestLog] = {}
         self.cut_off: int = 0  # The number of requests that the end of the server interrupted.
@@ -80,6 +84,8 @@ class Metrics:
             operation = {OPERATION: request.operation}
             self._add(Measurement(REQUESTS, 1, {**operation, f"{PREFIX}code": request.code}))
             self._add(Measurement(REQUEST_DURATION, monotonic() - request.started, operation))
+            if request.principal is not None:
+                self._count_client(request.principal)
 
     def count_cut_off(self, request: RequestLog) -> None:
         """Counts a request as interrupted by the end of the server; repeated calls count once."""
@@ -97,20 +103,26 @@ class Metrics:
         for measurement in measure_call(call):
             self._add(measurement)
 
-    def text(self) -> str:
-        """Returns all metrics in the Prometheus text format."""
+    def text(self, *, clients: bool = True) -> str:
+        """Returns all metrics in the Prometheus text format; `clients` is whether those by client are included."""
         gauges: dict[Instrument, int] = {REQUESTS_IN_FLIGHT: len(self._in_flight)}
         if self._audit_log is not None:
             gauges[AUDIT_LINES_LOST] = self._audit_log.lost
         if self._snapshot is not None and (load := self._snapshot()) is not None:
             gauges.update((instrument, value(load)) for instrument, value in LOAD.items())
-        lines = [line for instrument, totals in self._totals.items() for line in _render(instrument, totals)]
+        shown = {it: totals for it, totals in self._totals.items() if clients or it is not CLIENT_REQUESTS}
+        lines = [line for instrument, totals in shown.items() for line in _render(instrument, totals)]
         lines.extend(line for gauge, value in gauges.items() for line in _render(gauge, {(): _Total(value)}))
         more: dict[Instrument, dict[_Labels, _Total]] = {}
         for it in self._more() if self._more is not None else ():
             more.setdefault(it.instrument, {})[tuple(it.labels.items())] = _Total(it.value)
         lines.extend(line for instrument, totals in more.items() for line in _render(instrument, totals))
         return "\n".join([*lines, ""])
+
+    def _count_client(self, name: str) -> None:
+        label, known = f"{PREFIX}client", self._totals[CLIENT_REQUESTS]
+        is_counted = ((label, name),) in known or len(known) < _MAX_CLIENTS
+        self._add(Measurement(CLIENT_REQUESTS, 1, {label: name if is_counted else _OTHERS}))
 
     def _add(self, measurement: Measurement) -> None:
         total = self._totals[measurement.instrument].setdefault(tuple(measurement.labels.items()), _Total())

@@ -23,12 +23,12 @@ from aiohttp import web
 from lance_namespace import ListNamespacesRequest
 from pydantic import BaseModel
 
-from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics
+from lance_ns_async.gateway.oidc import MAX_TOKEN, Issuer
 from lance_ns_async.gateway.request_log import AuditLog, RequestLog
 from lance_ns_async.gateway.responses import EventStream, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
@@ -46,6 +46,7 @@ _MAX_JSON = 4 << 20
 _PARSED_JSON = 16  # Bytes in memory per byte of JSON after parsing, at most; floats and short strings need that many.
 _LARGE = 4 << 10  # Size in bytes from which a request is parsed in a thread, so that it does not block other requests.
 _MAX_LINE = 64 << 10  # Maximum bytes of the request line: it has properties and storage options of new tables.
+_MAX_FIELD = MAX_TOKEN + (1 << 10)  # Maximum bytes of a header, of which the longest ones are tokens of an issuer.
 _HEAD_TIME = 30.0  # Maximum seconds that a client has for the head of its first request.
 MAX_CONNECTIONS = 256  # Maximum connections from one address: a quarter of the usual descriptors of a process.
 
@@ -95,6 +96,8 @@ async def serving(
     port: int = 0,
     token: str | None = None,
     tokens: Path | None = None,
+    oidc_issuer: str | None = None,
+    audience: str | None = None,
     read_only: bool = False,
     delimiter: str = "$",
     tls: ssl.SSLContext | None = None,
@@ -125,6 +128,9 @@ async def serving(
         port: The port to listen on; 0 selects a free one.
         token: The token of the owner, who may do everything; None creates a random one, unless there are `tokens`.
         tokens: A file of further principals, as `lance-ns token` writes it. Its changes take effect within a second.
+        oidc_issuer: An OpenID Connect issuer, whose tokens have the rights of the rules in `tokens`. It must be
+            reachable at the start; later, the last keys stay in use. Needs the extra `oidc`.
+        audience: What the issuer's tokens must be for (`aud`).
         read_only: Whether all principals, including the owner, may only read.
         delimiter: Joins the names of an id, unless a request sets another delimiter.
         tls: TLS configuration; None for plain HTTP.
@@ -155,7 +161,12 @@ async def serving(
     )
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
-    access = Access.to(host, Tokens(tokens, token), hosts)
+    issuer = None
+    if oidc_issuer is not None or audience is not None:
+        if oidc_issuer is None or audience is None or tokens is None:
+            raise err.InvalidInputError("oidc_issuer: requires audience, and tokens with rules [[oidc]]")
+        issuer = Issuer(oidc_issuer, audience)
+    access = Access.to(host, Tokens(tokens, token), issuer, hosts)
     explorer = _explorer(namespace, access, idle, limits.memory, token, read_only) if ui else None
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
@@ -186,12 +197,13 @@ async def serving(
         keepalive_timeout=idle,
         lingering_time=min(_LINGER, idle),
         max_line_size=_MAX_LINE,
+        max_field_size=_MAX_FIELD,
         # The rest of a refused body is still read, and must not be decompressed.
         auto_decompress=False,
     )
     observe = getattr(namespace, "observe", None)
     with nullcontext() if observe is None else observe(metrics.record):
-        async with _run_server(server, changes, watches, grace, metrics) as runner:
+        async with issuer or nullcontext(), _run_server(server, changes, watches, grace, metrics) as runner:
             bound = await listen(runner, host, port, tls, max_connections)
             url = url_of(host, bound, tls)
             yield Gateway(
@@ -286,11 +298,9 @@ class _Handler:
             return _health()
         if (method, path) == ("GET", "/ready"):
             return await self.readiness.respond()
-        principal = self.access.identify(request.headers)
-        entry.principal = principal.name
-        set_client(principal.name)
+        principal = await self.access.identify(request.headers, entry)
         if (method, path) == ("GET", "/metrics"):
-            return responses.text_response(self.metrics.text())
+            return responses.text_response(self.metrics.text(clients=not principal.only))
         if (method, path) == ("GET", "/openapi.json"):
             operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))
@@ -305,8 +315,8 @@ class _Handler:
         arguments = await self._read_arguments(request, route, names, query, share, principal, entry)
         if route.answer == "events":
 
-            def check_rights() -> None:
-                if self.access.identify(request.headers) != principal:
+            async def check_rights() -> None:
+                if await self.access.identify(request.headers, entry) != principal:
                     message = f"Permission denied: watch (the rights of {principal.name} have changed; connect again)"
                     raise err.PermissionDeniedError(message)
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
@@ -63,7 +63,7 @@ class Watches:
         namespace: object,
         request: WatchRequest,
         principal: Principal,
-        check_rights: Callable[[], None],
+        check_rights: Callable[[], Awaitable[None]],
         share: Share,
     ) -> EventStream:
         """Returns the response after the first look; until it is closed, it counts as a watch in progress.
@@ -112,7 +112,12 @@ class Watches:
                 del self._counts[name], self._tables[name]
 
     async def _parts(
-        self, watch: Watch, request: WatchRequest, principal: Principal, check_rights: Callable[[], None], share: Share
+        self,
+        watch: Watch,
+        request: WatchRequest,
+        principal: Principal,
+        check_rights: Callable[[], Awaitable[None]],
+        share: Share,
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
         with self._place(principal) as count_tables:
@@ -168,12 +173,12 @@ class Watches:
 
 
 async def _wait_and_look(
-    watch: Watch, every: float, examine_every: float, check_rights: Callable[[], None]
+    watch: Watch, every: float, examine_every: float, check_rights: Callable[[], Awaitable[None]]
 ) -> tuple[Sequence[Change], str] | web.Response:
     """Returns what the next look sees, and the token after it; or the response for an error."""
 
     async def look() -> tuple[Sequence[Change], str]:
-        check_rights()
+        await check_rights()
         changes = await watch.look(min(1.0, every / examine_every))
         return changes, await _token(watch) if changes else ""
 

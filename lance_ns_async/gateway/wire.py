@@ -132,6 +132,14 @@ async def listeners(host: str, port: int, limit: int) -> list[Listener]:
     return sockets
 
 
+def is_loopback(host: str) -> bool:
+    """Returns whether a server that listens on `host` is reachable from this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def _origin(host: str) -> str:
     """Returns the text by which the connections of one client are counted."""
     address = ip_address(host.partition("%")[0])

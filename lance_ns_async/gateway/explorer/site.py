@@ -16,7 +16,6 @@ from aiohttp import web
 from anyio import move_on_after
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
-from lance_ns_async.calls.waiting import set_client
 from lance_ns_async.errors import http_status, shortened, subject_of
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access
 from lance_ns_async.gateway.explorer import dropped, layout, namespaces, rows, sql, table
@@ -105,10 +104,10 @@ class Explorer:
     ) -> web.Response:
         if path == "/ui/sign-in":
             code = dict(_fields(query)).get("code")
-            return _redirect("/ui") if code is None else self._use_link(request, code, entry)
+            return _redirect("/ui") if code is None else await self._use_link(request, code, entry)
         id = request.cookies.get(_cookie(request, _SESSION), "")
         try:
-            principal = self._identify(id, entry)
+            principal = await self._identify(id, entry)
         except RequestError:
             if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
                 # The browser withholds the cookie after a click on a link of another site, but not after a reload. A
@@ -135,14 +134,11 @@ class Explorer:
         name = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
         return Viewer(principal, name, self._forms.token(cookie))
 
-    def _identify(self, cookie: str, entry: RequestLog) -> Principal:
+    async def _identify(self, cookie: str, entry: RequestLog) -> Principal:
         """Returns the principal of a session; raises RequestError if there is none."""
         session = self._sessions.find(cookie)
         # The rights of a token may have changed since the sign-in.
-        principal = self._access.identify({} if session is None else {TOKEN_HEADER: session.token})
-        entry.principal = principal.name
-        set_client(principal.name)
-        return principal
+        return await self._access.identify({} if session is None else {TOKEN_HEADER: session.token}, entry)
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
         pairs = _fields(query)
@@ -180,7 +176,7 @@ class Explorer:
         match path:
             case "/ui/sign-in":
                 self._check_form(request.cookies.get(_cookie(request, _FORM), ""), form_token)
-                return self._try_token(request, fields.get("token", "").strip(), fields.get("next", ""), entry)
+                return await self._try_token(request, fields.get("token", "").strip(), fields.get("next", ""), entry)
             case "/ui/sign-out":
                 cookie = request.cookies.get(_cookie(request, _SESSION), "")
                 self._check_form(cookie, form_token)
@@ -199,7 +195,7 @@ class Explorer:
     ) -> web.Response:
         """Brings back a dropped table, and shows its page."""
         try:
-            principal = self._identify(cookie, entry)
+            principal = await self._identify(cookie, entry)
         except RequestError:
             return self._sign_in(request, "/ui/dropped")
         if self._read_only:
@@ -220,22 +216,23 @@ class Explorer:
 
         return await change(work, entry)
 
-    def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
+    async def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
         if not self._attempts.count(request.remote or ""):
             return self._sign_in(request, next, status=429, message="Too many attempts; wait a second and try again.")
         try:
-            entry.principal = self._access.identify({TOKEN_HEADER: token}).name
-        except RequestError:
-            return self._sign_in(request, next, message="The token is wrong.")
+            await self._access.identify({TOKEN_HEADER: token}, entry)
+        except RequestError as e:
+            message = "The token is wrong." if e.status == 401 else str(e)
+            return self._sign_in(request, next, status=e.status, message=message)
         response = _redirect(next if _is_page(next) else "/ui")
         _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
         return response
 
-    def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:
+    async def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:
         token = None if self.link is None else self.link.use(code)
         if token is None:
             return self._sign_in(request, "/ui", message="The link was used, or is too old; sign in with a token.")
-        entry.principal = self._access.identify({TOKEN_HEADER: token}).name
+        await self._access.identify({TOKEN_HEADER: token}, entry)
         response = _redirect("/ui")
         _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
         return response

@@ -131,6 +131,11 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
         *((("--tls-cert", "blank"), "--tls-cert blank"), (("--delimiter", ""), "delimiter")),
         (("--tokens", "missing"), "tokens 'missing': No such file"),
         (("--tokens", "binary"), "not a TOML file"),
+        *(((f"--{it}", "https://a"), "--oidc-issuer: requires --audience") for it in ("oidc-issuer", "audience")),
+        (
+            ("--oidc-issuer", "http://a", "--audience", "a", "--tokens", "blank"),
+            "--oidc-issuer: must be an https:// URL",
+        ),
         (("--audit-log", "no/where"), "--audit-log no/where: No such file"),
     ],
 )
@@ -216,6 +221,16 @@ def test_each_client_has_its_rights_and_each_request_is_logged(tmp_path: Path, m
     assert hash_of(rotated) not in Path("tokens.toml").read_text()
     assert json.loads(token("list", "--json"))[0]["tokens"] == 1
     assert "bob" in token("remove", "bob") and [it["name"] for it in json.loads(token("list", "--json"))] == ["ann"]
+    # Rules stay as they are.
+    rule = '\n[[oidc]]\nclaims = { realm_access.roles = "hr" } # ours\nrights = "write"\nonly = ["hr.**"]\n'
+    with Path("tokens.toml").open("a") as file:
+        file.write(rule * 2)
+    token("rotate", "ann")
+    assert rule * 2 in Path("tokens.toml").read_text()
+    rows = json.loads(token("list", "--json"))[1:]
+    assert [(it["name"], it["rights"], it["only"], it["tokens"]) for it in rows] == [("oidc", "write", "hr.**", 0)] * 2
+    for command in ("add", "rotate", "remove"):
+        assert "oidc" in Run("token", command, "oidc", "--tokens", "tokens.toml").err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")

@@ -213,7 +213,7 @@ async def test_what_happens_is_counted(tmp_path: Path) -> None:
         'lance_ns_requests_total{operation="describe_table",code="400"} 1',
         'lance_ns_request_seconds_bucket{operation="describe_table",le="+Inf"} 2',
         'lance_ns_request_seconds_count{operation="describe_table"} 2',
-        "lance_ns_requests_in_flight 1",
+        *("lance_ns_requests_in_flight 1", 'lance_ns_client_requests_total{client="owner"} 3'),
         "# TYPE lance_ns_request_seconds histogram",
     ]:
         assert line in lines, line

@@ -312,6 +312,12 @@ async def test_tokens_are_reloaded(
         ('[a]\nrights = "read"\nsha256 = ["abc"]', "64 hexadecimal digits"),
         ('[a]\nrights = "read"\ncredentials = "no"', "credentials 'no'"),
         ('["a b"]\nrights = "read"', "'a b': use letters"),
+        ("oidc = [1]", "oidc: must be a table"),
+        ('[[oidc]]\nrights = "read"', "oidc: claims: must be a table of claims"),
+        ('[[oidc]]\nrights = "read"\nclaims = {}', "oidc: claims: must be a table of claims"),
+        ('[[oidc]]\nrights = "read"\nclaims = { a = ["b"] }', "oidc: claims: must be a table of claims"),
+        ('[[oidc]]\nrights = "root"\nclaims = { a = "b" }', "oidc: rights 'root'"),
+        ('[[oidc]]\nrights = "read"\nclaims = { a = "b" }\nsha256 = []', "sha256: no such field"),
         (f'[a]\nrights = "read"\nsha256 = ["{"0" * 64}"]\n[b]\nrights = "read"\nsha256 = ["{"0" * 64}"]', "b has the"),
     ],
 )

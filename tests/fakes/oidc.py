@@ -1,0 +1,85 @@
+"""A fake OpenID Connect issuer, with the addresses, documents and tokens of a Keycloak realm."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from tests.fakes.http import FakeServer
+from tests.fakes.server import Answer, Received
+
+Algorithm = Literal["RS256", "ES256", "EdDSA"]
+
+_REALM = "/realms/lake"
+_CERTS = f"{_REALM}/protocol/openid-connect/certs"
+
+
+class FakeIssuer(FakeServer):
+    """An issuer that publishes, like a realm, its active and passive keys, and one for encryption."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.private: dict[str, Any] = {}  # The private keys by their ids; the last one signs.
+        self.published: dict[str, dict[str, Any]] = {}
+        self.publish({"kid": "enc-1", "kty": "RSA", "alg": "RSA-OAEP", "use": "enc", "n": "AQAB", "e": "AQAB"})
+        self.rotate("RS256")
+
+    @property
+    def issuer(self) -> str:
+        return f"{self.url}{_REALM}"
+
+    def publish(self, key: dict[str, Any]) -> None:
+        self.published[key["kid"]] = key
+
+    def rotate(self, algorithm: Algorithm = "ES256") -> str:
+        """Makes a new key the one that signs, and returns its id; the former ones stay published."""
+        kid = f"key-{len(self.private)}"
+        public: Any
+        match algorithm:
+            case "RS256":
+                key: Any = rsa.generate_private_key(65537, 2048)
+                public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+            case "ES256":
+                key = ec.generate_private_key(ec.SECP256R1())
+                public = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+            case "EdDSA":
+                key = ed25519.Ed25519PrivateKey.generate()
+                public = OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        self.private[kid] = key
+        self.publish({**public, "kid": kid, "use": "sig", "alg": algorithm})
+        return kid
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        """Returns the claims of an access token; None leaves one out."""
+        now = int(time.time())
+        claims = {
+            **{"exp": now + 300, "iat": now, "jti": "onrtac:1", "iss": self.issuer, "aud": ["lake", "account"]},
+            **{"sub": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "typ": "Bearer", "azp": "spark", "scope": "email"},
+            **{"realm_access": {"roles": ["offline_access"]}, "preferred_username": "owner"},
+            **changed,
+        }
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def sign(self, kid: str | None = None, headers: dict[str, Any] | None = None, **changed: Any) -> str:
+        """Returns a token with the claims; `headers` replace those of the token."""
+        kid = kid or next(reversed(self.private))
+        algorithm = self.published[kid]["alg"]
+        return jwt.encode(self.claims(**changed), self.private[kid], algorithm, headers={"kid": kid, **(headers or {})})
+
+    def handle(self, request: Received) -> Answer:
+        if str(request) == f"GET {_CERTS}":
+            return Answer.of({"keys": [*self.published.values()]})
+        if str(request) != f"GET {_REALM}/.well-known/openid-configuration":
+            return Answer.of({"error": "HTTP 404 Not Found"}, 404)
+        return Answer.of(
+            {
+                "issuer": self.issuer,
+                "jwks_uri": f"{self.url}{_CERTS}",
+                "token_endpoint": f"{self.issuer}/protocol/openid-connect/token",
+                "id_token_signing_alg_values_supported": ["PS384", "RS256", "EdDSA", "ES256", "HS256", "none"],
+            }
+        )
