@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from lance_ns_async.many.engines import OpenedTables
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.many.schemas import Difference, Unify
+    from lance_ns_async.spark.renewal import Renewal
     from lance_ns_async.spark.serve import CatalogService, Resolver
+
+    Renew: TypeAlias = Callable[[Collection[Location], SparkSession], Renewal]
 
 _COLUMNS = pa.schema(
     [
@@ -63,14 +66,24 @@ class Locations(Mapping[TableId, Location]):
     _reasons: Mapping[TableId, str]
     """The reasons why requested tables were not resolved."""
     _carries_secrets: bool
+    _renew: Renew | None
+    """Returns what renews the credentials of some tables; None in another process than that of the resolver."""
 
-    def __init__(self, locations: Iterable[Location], report: PrefetchReport, *, carries_secrets: bool = False) -> None:
+    def __init__(
+        self,
+        locations: Iterable[Location],
+        report: PrefetchReport,
+        *,
+        carries_secrets: bool = False,
+        renew: Renew | None = None,
+    ) -> None:
         # Namespaces are left out, because a namespace and a table with the same names are equal keys.
         reasons = {problem.subject: problem.reason for problem in report.problems if type(problem.subject) is TableId}
         object.__setattr__(self, "report", report)
         object.__setattr__(self, "_by_id", {location.id: location for location in locations})
         object.__setattr__(self, "_reasons", reasons)
         object.__setattr__(self, "_carries_secrets", carries_secrets)
+        object.__setattr__(self, "_renew", renew)
 
     def __getitem__(self, id: str | Iterable[str]) -> Location:
         try:
@@ -131,11 +144,12 @@ class Locations(Mapping[TableId, Location]):
         Cost:
             No remote call.
         """
-        return Locations(filter(predicate, self.values()), self.report, carries_secrets=self._carries_secrets)
+        locations, secrets = filter(predicate, self.values()), self._carries_secrets
+        return Locations(locations, self.report, carries_secrets=secrets, renew=self._renew)
 
     def with_secrets(self) -> Locations:
         """Returns a copy whose pickle contains the storage options; store that pickle where secrets are allowed."""
-        return Locations(self.values(), self.report, carries_secrets=True)
+        return Locations(self.values(), self.report, carries_secrets=True, renew=self._renew)
 
     def _describe_absence(self, id: TableId) -> str:
         reason = self._reasons.get(id)
@@ -154,11 +168,12 @@ class Locations(Mapping[TableId, Location]):
         *,
         filter: str | None = None,
         unify: Unify = "strict",
+        renew: bool = False,
     ) -> DataFrame:
         """Returns all rows of all tables, at their pinned versions, as one DataFrame.
 
-        The DataFrame keeps the storage options of these locations, and a warning is issued if they expire soon. Build
-        a new DataFrame from the result of `LocationResolver.refresh` before they expire.
+        The DataFrame keeps the storage options of these locations, and a warning is issued if they expire soon. Use
+        `renew`, or build a new DataFrame from the result of `LocationResolver.refresh` before they expire.
 
         Args:
             spark: The Spark session.
@@ -175,6 +190,8 @@ class Locations(Mapping[TableId, Location]):
             unify: "strict" if the tables must have the same columns. "by_name" to read the columns of all tables: they
                 are null for a table without them, and types are widened where that loses no value, as from int32 to
                 int64. The filter then also sees these nulls and types.
+            renew: Whether tasks renew credentials that expire. They ask an endpoint in this process, until the resolver
+                is closed; it asks the catalog once for each table and lifetime. Not with Spark Connect.
 
         Returns:
             The requested columns in their order, or all columns in the order of a table with the most common columns,
@@ -193,7 +210,10 @@ class Locations(Mapping[TableId, Location]):
 
         if not self:
             raise InvalidInputError(f"dataframe: no tables, and therefore no columns; {self.report.line()}")
-        return build_dataframe(self.values(), spark, columns, partitions, table_column, filter=filter, unify=unify)
+        renewal = self._renewal("dataframe", spark) if renew else None
+        return build_dataframe(
+            self.values(), spark, columns, partitions, table_column, filter=filter, unify=unify, renewal=renewal
+        )
 
     def polars(
         self, *, columns: Collection[str] | None = None, unify: Unify = "strict", table_column: str | None = "_table"
@@ -252,6 +272,7 @@ class Locations(Mapping[TableId, Location]):
         filter: str | None = None,
         columns: Sequence[str] | None = None,
         partitions: int | None = None,
+        renew: bool = False,
         **query: Any,
     ) -> RankedRows:
         """Searches all tables at their pinned versions in Spark, and returns the best rows of all of them.
@@ -268,6 +289,7 @@ class Locations(Mapping[TableId, Location]):
             filter: A condition in Lance's SQL, applied before the search; None for all rows.
             columns: The names of the columns in the result; None for all.
             partitions: The maximum number of tasks; None for four per core.
+            renew: As in `dataframe`.
             **query: Further fields of a `query_table` request, such as `nprobes`, `refine_factor` and `distance_type`.
 
         Returns:
@@ -284,7 +306,19 @@ class Locations(Mapping[TableId, Location]):
 
         check_partitions(partitions)
         queries = queries_by_column(vector, column, full_text, k=k, filter=filter, columns=columns, **query)
-        return search(self.values(), spark, queries, k, partitions, with_row_id=bool(query.get("with_row_id")))
+        renewal = self._renewal("search", spark) if renew else None
+        with_row_id = bool(query.get("with_row_id"))
+        return search(self.values(), spark, queries, k, partitions, with_row_id=with_row_id, renewal=renewal)
+
+    def _renewal(self, method: str, spark: SparkSession) -> Renewal | None:
+        """Returns what renews the credentials of these tables; None if they do not expire."""
+        if all(at.expires_at is None for at in self.values()):
+            return None
+        if self._renew is None:
+            raise InvalidInputError(
+                f"{method}: renew needs the resolver of these locations, which is in another process; resolve them here"
+            )
+        return self._renew(self.values(), spark)
 
     def differences(self, columns: Collection[str] | None = None) -> Mapping[TableId, Difference]:
         """Returns the tables whose columns differ from those of most tables, and how.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from types import TracebackType
@@ -26,9 +26,12 @@ from lance_ns_async.sync import Namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lance_ns_async.fleet.run import Report
+    from lance_ns_async.spark.broker import Brokers
+    from lance_ns_async.spark.renewal import Renewal
+    from lance_ns_async.spark.resolve.location import Location
     from lance_ns_async.spark.resolve.report import WriteReport
     from lance_ns_async.spark.write.many import By, Into
 
@@ -82,6 +85,7 @@ class LocationResolver:
         self._owns = False
         self._vends = vend_credentials
         self._cache = LocationCache(ttl=ttl, limit=remembers)
+        self._brokers: Brokers | None = None
 
     @classmethod
     def connect(
@@ -275,6 +279,7 @@ class LocationResolver:
         max_rows_per_file: int | None = None,
         max_bytes_per_file: int | None = None,
         data_storage_version: str | None = None,
+        renew: bool = False,
     ) -> WriteReport:
         """Writes a DataFrame to a table: executors write the files, and this process commits them as one version.
 
@@ -295,6 +300,7 @@ class LocationResolver:
             max_bytes_per_file: Maximum size of a file in bytes; None for Lance's default.
             data_storage_version: The file format of a new table; None for the default of Lance. An existing table keeps
                 its own.
+            renew: Whether tasks renew credentials that expire, as in `Locations.dataframe`.
 
         Returns:
             The committed version and the number of written rows and fragments.
@@ -315,7 +321,8 @@ class LocationResolver:
 
         namespace = self._blocking("write", _JOB_BLOCKS)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
-        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits)
+        renewal = self._renewal if renew else None
+        writing = Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits, renewal)
         if not hasattr(df, "schema"):
             raise InvalidInputError(f"write: df is a {type(df).__name__}, not a Spark DataFrame; use write(df, id)")
         table = table_id(id)
@@ -337,6 +344,7 @@ class LocationResolver:
         max_rows_per_file: int | None = None,
         max_bytes_per_file: int | None = None,
         data_storage_version: str | None = None,
+        renew: bool = False,
         max_in_flight: int = IN_FLIGHT,
         progress: bool | ProgressCallback = True,
     ) -> Report:
@@ -364,6 +372,7 @@ class LocationResolver:
             max_rows_per_file: Maximum number of rows in a file; None for Lance's default.
             max_bytes_per_file: Maximum size of a file in bytes; None for Lance's default.
             data_storage_version: The file format of new tables; None for the default of Lance.
+            renew: Whether tasks renew credentials that expire, as in `Locations.dataframe`.
             max_in_flight: Maximum number of tables that are declared or committed concurrently.
             progress: Whether to show a line on a terminal's stderr, or a function that is called with the number of
                 finished tables and the total. The function runs in the background thread.
@@ -388,10 +397,11 @@ class LocationResolver:
 
         namespace = self._blocking("write_many", _JOB_BLOCKS)
         limits = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+        renewal = self._renewal if renew else None
         report = write_many(
             namespace,
             df,
-            Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits),
+            Writing(requests.word(mode, "mode", MODES), schema, data_storage_version, limits, renewal),
             by=by,
             into=into,
             max_tables=max_tables,
@@ -414,7 +424,12 @@ class LocationResolver:
         self._cache.forget(None if what is None else Selection.read(what))
 
     def close(self) -> None:
-        """Closes the namespace if the resolver owns it, as after `connect`. Repeated calls have no effect."""
+        """Ends the renewal of credentials, and closes the namespace if the resolver owns it, as after `connect`.
+
+        Repeated calls have no effect.
+        """
+        if self._brokers is not None:
+            self._brokers.close()
         if self._owns and isinstance(self._namespace, Namespace):
             self._namespace.close()
 
@@ -474,13 +489,21 @@ class LocationResolver:
     def _run(self, name: str, request: PrefetchRequest) -> Locations:
         remedy = f"use `await resolver.a{name}(...)` there, or create the resolver with a Namespace"
         namespace = self._blocking(name, remedy)
-        return Locations(*namespace.run(partial(prefetch, cache=self._cache, request=request)))
+        return Locations(*namespace.run(partial(prefetch, cache=self._cache, request=request)), renew=self._renewal)
+
+    def _renewal(self, locations: Collection[Location], spark: SparkSession) -> Renewal:
+        """Returns what renews the credentials of these tables in tasks; see `Locations.dataframe`."""
+        from lance_ns_async.spark.broker import Brokers
+
+        namespace = self._blocking("renew", "create the resolver with a Namespace")
+        self._brokers = self._brokers or Brokers(namespace)
+        return self._brokers.renewal(locations, spark)
 
     async def _arun(self, request: PrefetchRequest) -> Locations:
         work = partial(prefetch, cache=self._cache, request=request)
         if isinstance(self._namespace, AsyncNamespace):
-            return Locations(*await work(self._namespace))
-        return Locations(*await self._namespace.arun(work))
+            return Locations(*await work(self._namespace), renew=self._renewal)
+        return Locations(*await self._namespace.arun(work), renew=self._renewal)
 
     def _blocking(self, name: str, remedy: str) -> Namespace:
         """Returns the sync namespace; raises InvalidInputError if the resolver has an AsyncNamespace."""

@@ -172,7 +172,8 @@ def read_each(locations: Locations, filters: list[str]) -> list[list[int]]:
     """Returns the rows that the tasks of `dataframe(filter=...)` read, for each filter and without a job."""
     want = pa.schema([("row", pa.int64())])
     entries = [Entry(str(id), at.location, 1, at.rows or 0, at.fragments or 0) for id, at in locations.items()]
-    scans = [batches(entries, want, None, common_columns(locations.values(), ["row"], filter=it)[1]) for it in filters]
+    conditions = [common_columns(locations.values(), ["row"], filter=it)[1] for it in filters]
+    scans = [batches(Plan(entries, 1, None, it), want) for it in conditions]
     return [[row for batch in scan for row in batch["row"].to_pylist()] for scan in scans]
 
 

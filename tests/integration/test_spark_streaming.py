@@ -113,6 +113,19 @@ def test_a_frame_made_before_is_not_refreshed(
     assert refreshed.count() == 2 * BATCHES
 
 
+def test_a_frame_made_before_renews_its_credentials_on_request(
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession
+) -> None:
+    locations = resolver.prefetch("shop.prices.*", on_error="raise")
+    frame = locations.dataframe(spark, renew=True)
+    s3.revoked.update(catalog.issued)
+    assert frame.count() == 2 * BATCHES == frame.where("price > 0").count()
+    assert len(catalog.issued) == 4
+    rows = spark.range(3).selectExpr("id", "cast(1.5 as double) as price")
+    assert resolver.write(rows, "shop.prices.t0000", mode="append", renew=True).rows == 3
+    assert resolver.write(rows, "shop.prices.new", renew=True).rows == 3
+
+
 TABLES = 12
 FRAGMENTS = 6
 

@@ -13,6 +13,7 @@ from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.reading import Entry, Plan, plans_reader
+from lance_ns_async.spark.renewal import Renewal
 from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.prefetch import open_tables
 from lance_ns_async.spark.resolve.report import one_error
@@ -52,16 +53,17 @@ def build_dataframe(
     *,
     filter: str | None = None,
     unify: Unify = "strict",
+    renewal: Renewal | None = None,
 ) -> DataFrame:
     """Builds a DataFrame of one or more tables; see `Locations.dataframe`."""
     check_session(spark)
     check_partitions(partitions)
     tables = pin(locations)
     schema, condition = common_columns(tables, columns, filter=filter, unify=unify, table_column=table_column)
-    warn_of_expiry(tables, stacklevel=3)
-    plan = Plan(
-        [_entry(location) for location in tables], partitions or default_tasks(spark), table_column or None, condition
-    )
+    if renewal is None:
+        warn_of_expiry(tables, stacklevel=3)
+    entries, groups = [_entry(location) for location in tables], partitions or default_tasks(spark)
+    plan = Plan(entries, groups, table_column or None, condition, renewal)
     name = label("read", [location.id for location in locations])
     if int(spark.version.partition(".")[0]) < 4:
         return by_map_in_arrow(spark, plan, schema, name)

@@ -9,9 +9,10 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_ns_async.spark import tasks
+from lance_ns_async.spark.renewal import Renewal, open_version
 from lance_ns_async.storage.scanning import Condition, conform, scan
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Plan:
     """Maximum number of tasks."""
     table_column: str | None
     condition: Condition | None = None
+    renewal: Renewal | None = None
+    """Renews the credentials of the tables; None if they do not expire, or are not renewed."""
 
     def split(self) -> list[Plan]:
         """Returns one plan for each task."""
@@ -65,16 +68,18 @@ class Plan:
         ]
         types = self.condition and self.condition.types
         condition = self.condition and (self.condition.sql, types and encode_schema(types))
-        return tasks.encode((rows, self.groups, self.table_column, condition))
+        renewal = self.renewal and (self.renewal.uri, self.renewal.token)
+        return tasks.encode((rows, self.groups, self.table_column, condition, renewal))
 
     @classmethod
     def decode(cls, text: str) -> Plan:
         """Returns the plan from the output of `encode`."""
-        rows, groups, table_column, condition = tasks.decode(text)
+        rows, groups, table_column, condition, renewal = tasks.decode(text)
         if condition is not None:
             sql, types = condition
             condition = Condition(sql, types and decode_schema(types))
-        return cls([Entry(*row) for row in rows], groups, table_column, condition)
+        entries = [Entry(*row) for row in rows]
+        return cls(entries, groups, table_column, condition, renewal and Renewal(*renewal))
 
 
 def group_entries(entries: Iterable[Entry], groups: int) -> list[list[Entry]]:
@@ -96,20 +101,18 @@ def _split(entries: Sequence[Entry], groups: int) -> list[Entry]:
     return result
 
 
-def batches(
-    entries: Iterable[Entry], want: pa.Schema, table_column: str | None, condition: Condition | None
-) -> Iterator[pa.RecordBatch]:
+def batches(plan: Plan, want: pa.Schema, entries: Iterable[Entry] | None = None) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the tables in batches with exactly the schema `want`.
 
     Only one table is open at a time, with a few batches in memory. Columns that a table lacks are null; `table_column`
     has its id.
     """
-    columns = [name for name in want.names if name != table_column]
-    for entry in entries:
+    columns = [name for name in want.names if name != plan.table_column]
+    for entry in plan.entries if entries is None else entries:
         try:
-            for batch in _scan(entry, columns, condition):
+            for batch in _scan(entry, columns, plan):
                 if batch.num_rows:
-                    yield conform(batch, want, table_column, entry.table)
+                    yield conform(batch, want, plan.table_column, entry.table)
         except (OSError, ValueError, RuntimeError) as e:
             raise RuntimeError(f"table {entry.table}, version {entry.version} at {entry.location}: {e}") from e
 
@@ -118,8 +121,7 @@ def plans_reader(want: pa.Schema, name: str = "read") -> Callable[[Iterable[pa.R
     """Returns a function for `mapInArrow` that reads the encoded plans in the first column; Spark shows its name."""
 
     def read(text: str) -> Iterator[pa.RecordBatch]:
-        plan = Plan.decode(text)
-        return batches(plan.entries, want, plan.table_column, plan.condition)
+        return batches(Plan.decode(text), want)
 
     return tasks.for_each_text(read, name)
 
@@ -136,14 +138,11 @@ def decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _scan(entry: Entry, columns: Sequence[str], condition: Condition | None) -> Iterator[pa.RecordBatch]:
-    import lance
-
-    options = dict(entry.options) if entry.options else None
-    dataset: Any = lance.dataset(entry.location, version=entry.version, storage_options=options)
+def _scan(entry: Entry, columns: Sequence[str], plan: Plan) -> Iterator[pa.RecordBatch]:
+    dataset = open_version(entry.table, entry.location, entry.version, entry.options, plan.renewal)
     fragments = None
     if entry.shares > 1:
         all_fragments = dataset.get_fragments()
         start, end = (len(all_fragments) * n // entry.shares for n in (entry.share, entry.share + 1))
         fragments = all_fragments[start:end]
-    return scan(dataset, columns, condition, fragments=fragments)
+    return scan(dataset, columns, plan.condition, fragments=fragments)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.model import NamespaceId, TableId
+    from lance_ns_async.spark.renewal import Renewal
     from lance_ns_async.spark.resolve.location import Location
 
 OPENING = 10_000
@@ -36,6 +37,7 @@ def search(
     partitions: int | None,
     *,
     with_row_id: bool,
+    renewal: Renewal | None = None,
 ) -> RankedRows:
     """Returns the best `k` rows of tables for queries by the column that they rank by; see `Locations.search`."""
     import pyarrow as pa
@@ -47,7 +49,7 @@ def search(
     from lance_ns_async.spark.session import default_tasks, one_task_each
 
     groups = tasks.distribute(list(locations), lambda at: (at.rows or 0) + OPENING, partitions or default_tasks(spark))
-    frame = one_task_each(spark, [_encode(group, queries, k) for group in groups])
+    frame = one_task_each(spark, [_encode(group, queries, k, renewal) for group in groups])
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     errors: dict[TableId | NamespaceId, LanceNamespaceError] = {}
     try:
@@ -66,12 +68,18 @@ def search(
     return RankedRows(result(best, k, with_row_id=with_row_id), searched, errors)
 
 
-def _encode(locations: Iterable[Location], queries: Mapping[str, spec.QueryTableRequest], k: int) -> str:
+def _encode(
+    locations: Iterable[Location], queries: Mapping[str, spec.QueryTableRequest], k: int, renewal: Renewal | None
+) -> str:
     """Returns the work of one task as text, including the storage options."""
     from lance_ns_async.spark.resolve.location import without_expiry
 
-    tables = [(list(at.id), at.location, at.version, without_expiry(at.storage_options)) for at in locations]
-    return tasks.encode((tables, {by: query.to_dict() for by, query in queries.items()}, k))
+    def options(at: Location) -> Mapping[str, str] | None:
+        return without_expiry(at.storage_options) if renewal is None else at.storage_options
+
+    tables = [(list(at.id), at.location, at.version, options(at)) for at in locations]
+    how = renewal and (renewal.uri, renewal.token)
+    return tasks.encode((tables, {by: query.to_dict() for by, query in queries.items()}, k, how))
 
 
 def _result_batch(text: str) -> Iterator[pa.RecordBatch]:
@@ -88,17 +96,20 @@ def execute(text: str) -> Iterator[tuple[str | None, str, bytes]]:
     from lance_ns_async.many.ranking import Ranking
     from lance_ns_async.model import Table, TableId
     from lance_ns_async.operations import searching
-    from lance_ns_async.storage.datasets import Snapshot, open_snapshot
+    from lance_ns_async.spark.renewal import Renewal
+    from lance_ns_async.storage.datasets import Snapshot
+    from lance_ns_async.storage.opening import Opener
     from lance_ns_async.storage.pylance_errors import translate_errors
 
-    tables, requests, k = tasks.decode(text)
+    tables, requests, k, how = tasks.decode(text)
+    opener = Renewal(*how).opener() if how else Opener()
     queries: dict[str, Any] = {by: spec.QueryTableRequest.from_dict(fields) for by, fields in requests.items()}
     rankings = {by: Ranking(by, k, descending=by == "_score") for by in queries}
     for names, location, version, options in tables:
         table = Table(TableId(names), location, storage_options=options)
         try:
             with translate_errors(table):
-                dataset = open_snapshot(table, Snapshot(version))
+                dataset = opener.open(table, Snapshot(version))
                 results = {by: searching.scan(dataset, query).to_table() for by, query in queries.items()}
             for by, rows in results.items():
                 rankings[by].add(str(table.id), rows)

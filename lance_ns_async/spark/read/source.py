@@ -97,4 +97,4 @@ class TablesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of the tables of one partition."""
-        return batches(partition.value, self._schema, self._plan.table_column, self._plan.condition)
+        return batches(self._plan, self._schema, partition.value)

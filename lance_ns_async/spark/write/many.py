@@ -24,7 +24,6 @@ from lance_ns_async.lifecycle.staging import StagedWrite
 from lance_ns_async.many.patterns import table_id
 from lance_ns_async.model import NamespaceId, TableId
 from lance_ns_async.progress import ProgressCallback
-from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.session import context_of, default_tasks, describe_jobs
 from lance_ns_async.spark.tasks import cause_of, collector, rebuild
 from lance_ns_async.spark.write.task_writer import COLUMN, tables_writer
@@ -173,11 +172,11 @@ class _ManyTables:
     def _write(self, grouping: Grouping, values: int) -> None:
         """Writes the files of all tables in one Spark job, and records them, also those of a job that fails."""
         ids, staged = list(self.staged), self.staged.values()
-        warn_of_expiry([Location.of(it.table, None) for it in staged], stacklevel=5)
+        renewal = self.writing.renewal(staged, self.df.sparkSession, stacklevel=5)
         context = context_of(self.df.sparkSession)
         results = collector(context)
         rows = grouping.divide([self.groups[id] for id in ids], partial=len(ids) < values)
-        writer = tables_writer([self.writing.sink(it) for it in staged], INDEX, results)
+        writer = tables_writer([self.writing.sink(it, renewal) for it in staged], INDEX, results)
         texts: Sequence[str] = []
         try:
             with describe_write(context, self.writing, ids):

@@ -15,6 +15,8 @@ from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from lance_ns_async.model import Table, TableId
+from lance_ns_async.spark.renewal import Renewal, open_version
 from lance_ns_async.spark.tasks import describe_error
 from lance_ns_async.spark.types import is_list
 
@@ -43,6 +45,13 @@ class Sink:
     """Further arguments of `write_fragments`."""
     options: Mapping[str, str] | None = dataclass_field(default=None, repr=False)
     """The storage options, including secrets."""
+    renewal: Renewal | None = None
+    """Renews the storage options; None if nobody does."""
+
+    @property
+    def target(self) -> Table:
+        """The table."""
+        return Table(TableId(self.table), self.location, storage_options=self.options)
 
 
 def fragments_writer(
@@ -74,7 +83,6 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
     from lance.fragment import write_fragments
     from lance_namespace.errors import LanceNamespaceError
 
-    from lance_ns_async.model import Table, TableId
     from lance_ns_async.storage.pylance_errors import translate_errors
 
     failures: list[Exception] = []
@@ -88,9 +96,8 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
             raise
 
     rows = pa.RecordBatchReader.from_batches(sink.schema, shaped_batches())
-    table = Table(TableId(sink.table), sink.location)
     try:
-        with translate_errors(table):
+        with translate_errors(sink.target):
             # If Lance fails, it removes the files that it has written.
             fragments = write_fragments(rows, **_where(sink), **sink.limits)
     except LanceNamespaceError:
@@ -101,15 +108,18 @@ def _write_files(sink: Sink, batches: Iterable[pa.RecordBatch]) -> list[str]:
 
 
 def _where(sink: Sink) -> dict[str, Any]:
-    import lance
-
-    options = dict(sink.options) if sink.options else None
     if sink.version is not None:
         # Files refer to columns by field ids, which this version has assigned.
-        dataset = lance.dataset(sink.location, version=sink.version, storage_options=options)
+        dataset = open_version(sink.table, sink.location, sink.version, sink.options, sink.renewal)
         return {"dataset_uri": dataset, "mode": "append"}
     mode = "overwrite" if sink.replaces else "create"
-    return {"dataset_uri": sink.location, "mode": mode, "storage_options": options}
+    asking = {} if sink.renewal is None else sink.renewal.opener().asking(sink.target)
+    return {"dataset_uri": sink.location, "mode": mode, "storage_options": _options(sink), **asking}
+
+
+def _options(sink: Sink) -> dict[str, str] | None:
+    table = sink.target if sink.renewal is None else sink.renewal.opener().renew(sink.target)
+    return dict(table.storage_options or {}) or None
 
 
 def conform(batch: pa.RecordBatch, want: pa.Schema, table: str) -> pa.RecordBatch:
@@ -244,7 +254,7 @@ def _remove_files(sink: Sink, metadata: Sequence[str]) -> None:
     from lance_ns_async.storage import files
 
     with suppress(Exception):
-        session = files.open_files(sink.location, sink.options)
+        session = files.open_files(sink.location, _options(sink))
         for fragment in metadata:
             for file in json.loads(fragment)["files"]:
                 files.delete(session, f"data/{file['path']}")

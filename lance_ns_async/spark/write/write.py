@@ -31,11 +31,18 @@ from lance_ns_async.spark.write.task_writer import COLUMN, Sink, fragments_write
 from lance_ns_async.sync import Namespace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import TypeAlias
+
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from lance_ns_async.spark.renewal import Renewal
+
+    Renew: TypeAlias = Callable[[Collection[Location], SparkSession], Renewal]
 
 MODES = ("create", "append", "overwrite", "ignore")
 
@@ -50,6 +57,8 @@ class Writing:
     schema: pa.Schema | None
     data_storage_version: str | None
     limits: Mapping[str, int | None]
+    renew: Renew | None = None
+    """Returns what renews the credentials of tables in tasks; None if nobody does."""
 
     def __post_init__(self) -> None:
         for name, limit in self.limits.items():
@@ -71,7 +80,15 @@ class Writing:
             self._check_version(id, version)
         return schema
 
-    def sink(self, staged_write: StagedWrite) -> Sink:
+    def renewal(self, staged: Iterable[StagedWrite], spark: SparkSession, *, stacklevel: int) -> Renewal | None:
+        """Returns what renews the credentials of tables; without that, warns if they expire soon."""
+        locations = [Location.of(it.table, None) for it in staged]
+        if self.renew is None:
+            warn_of_expiry(locations, stacklevel=stacklevel + 1)
+            return None
+        return self.renew(locations, spark) if any(it.expires_at is not None for it in locations) else None
+
+    def sink(self, staged_write: StagedWrite, renewal: Renewal | None) -> Sink:
         """Returns the target and the options for the tasks."""
         limits = {**self.limits, "data_storage_version": self.data_storage_version}
         dataset = staged_write.dataset
@@ -83,6 +100,7 @@ class Writing:
             replaces=dataset is not None and staged_write.replaces,
             limits={name: value for name, value in limits.items() if value is not None},
             options=staged_write.table.storage_options,
+            renewal=renewal,
         )
 
     def _check_version(self, id: TableId, there: str | None) -> None:
@@ -107,8 +125,8 @@ def write(namespace: Namespace, df: DataFrame, id: TableId, writing: Writing) ->
             raise
         return namespace.run(partial(_describe_existing, id=id, error=e))
     try:
-        warn_of_expiry([Location.of(staged_write.table, None)], stacklevel=3)
-        tasks = df.mapInArrow(fragments_writer(writing.sink(staged_write), results), f"{COLUMN} string")
+        sink = writing.sink(staged_write, writing.renewal([staged_write], df.sparkSession, stacklevel=3))
+        tasks = df.mapInArrow(fragments_writer(sink, results), f"{COLUMN} string")
         with describe_write(context, writing, [id]):
             fragments = _fragments([row[0] for row in tasks.collect()])
     except BaseException as error:  # includes KeyboardInterrupt: the written files are useless after any exception

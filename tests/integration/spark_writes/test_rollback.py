@@ -45,7 +45,7 @@ class Job:
     def __init__(self, ns: AsyncNamespace, arguments: Writing, staged: StagedWrite) -> None:
         self.ns = ns
         self.staged = staged
-        self._sink = arguments.sink(staged)
+        self._sink = arguments.sink(staged, None)
 
     @classmethod
     async def begin(cls, ns: AsyncNamespace, mode: str = "create", *, id: Sequence[str] = ID, **options: Any) -> Job:

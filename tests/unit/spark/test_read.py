@@ -99,7 +99,7 @@ def read(
     entries: list[reading.Entry], condition: str | None = None, types: pa.Schema | None = None
 ) -> list[tuple[Any, ...]]:
     filter = condition and scanning.Condition(condition, types)
-    result: Iterator[pa.RecordBatch] = reading.batches(entries, WANT, "_table", filter or None)
+    result: Iterator[pa.RecordBatch] = reading.batches(reading.Plan(entries, 1, "_table", filter or None), WANT)
     return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
 
 
@@ -113,7 +113,8 @@ def test_columns_are_ordered_and_cast_and_rows_of_a_version_that_fit_are_read(tm
     assert [id for _, _, id in read([first])] == [1, 2, 3]
     assert read([first], "id > 1 AND s <> 'z'") == [("t", "y", 2)] and read([first], "id > 9") == []
     # Only the table may be wanted.
-    result = list(reading.batches([first], pa.schema([("from", pa.string())]), "from", scanning.Condition("id > 1")))
+    plan = reading.Plan([first], 1, "from", scanning.Condition("id > 1"))
+    result = list(reading.batches(plan, pa.schema([("from", pa.string())])))
     assert pa.Table.from_batches(result).to_pydict() == {"from": ["t", "t"]}
 
 
@@ -136,7 +137,8 @@ def test_what_fails_is_named(tmp_path: Path) -> None:
 
 def test_batches_are_small_however_wide_the_rows(tmp_path: Path) -> None:
     entry = write(tmp_path, "t", pa.table({"b": pa.array([(b"x" * 1_000_000)] * 64, pa.large_binary())}))
-    sizes = [batch.nbytes for batch in reading.batches([entry], pa.schema([("b", pa.binary())]), None, None)]
+    rows = reading.batches(reading.Plan([entry], 1, None), pa.schema([("b", pa.binary())]))
+    sizes = [batch.nbytes for batch in rows]
     assert sum(sizes) > 64_000_000 and max(sizes) < 1.5 * scanning.BATCH_BYTES
 
 
@@ -265,7 +267,7 @@ def test_examinations_and_clean_ups_are_those_of_this_process(real: list[Job]) -
     dataset = lance.dataset(table.location)
     dataset.create_scalar_index("id", "BTREE")
     lance.write_dataset(pa.table({"id": range(5)}), table.location, mode="append")
-    limits = CleanupLimits(older_than=0.0, retain_versions=2)
+    limits = CleanupLimits(older_than=None, retain_versions=2, delete_unverified=True)
     what = Examination(
         target_rows=20, cleanup=limits, compaction={"target_rows_per_fragment": 20}, max_small_fragments=3
     )

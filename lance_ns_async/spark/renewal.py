@@ -1,0 +1,52 @@
+"""Access of Spark's tasks to tables whose credentials expire during a job: they ask an endpoint of the driver.
+
+Spark's Python processes import this module, so its own imports are kept to a minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_ns_async.storage.opening import Opener
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The endpoint that renews credentials, and the token that it requires."""
+
+    uri: str
+    token: str = field(repr=False)
+
+    def opener(self) -> Opener:
+        """Returns what opens tables, whose credentials are then renewed for as long as they are used."""
+        from lance.namespace import RestNamespace
+
+        from lance_ns_async.storage.opening import Opener
+
+        connect: Any = RestNamespace  # without types
+        return Opener(lambda: connect(uri=self.uri, **{"header.x-lance-token": self.token}))
+
+
+def open_version(
+    id: str, location: str, version: int, options: Mapping[str, str] | None, renewal: Renewal | None
+) -> Any:
+    """Opens a version of a dataset.
+
+    Args:
+        id: The table's id as one string.
+        location: Its location.
+        version: The version.
+        options: Its storage options.
+        renewal: Renews them; None if nobody does.
+    """
+    import lance
+
+    if renewal is None:
+        return lance.dataset(location, version=version, storage_options=dict(options or {}) or None)
+    from lance_ns_async.model import Table, TableId
+    from lance_ns_async.storage.datasets import Snapshot
+
+    return renewal.opener().open(Table(TableId(id), location, storage_options=options), Snapshot(version))
