@@ -162,6 +162,7 @@ class _Daemon:
 
     async def run(self) -> None:
         """Works whenever this instance has the lease, until it is stopped."""
+        waits_for = ""
         try:
             while not self.stop.is_set():
                 has_lease = False
@@ -171,6 +172,9 @@ class _Daemon:
                 if has_lease:
                     await self._lead()
                 else:
+                    if (holder := self.place.other_holder) not in ("", waits_for):
+                        waits_for = holder
+                        log.warning("maintain_forever: another instance works (%s); this one waits for its end", holder)
                     await self._wait(min(self.place.lease / 3, self.every))
         finally:
             # Otherwise the lease ends by itself.

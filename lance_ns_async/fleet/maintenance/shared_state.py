@@ -69,6 +69,10 @@ class StatePlace(Protocol):
     def is_held(self) -> bool:
         """Whether this instance has the lease."""
 
+    @property
+    def other_holder(self) -> str:
+        """The host, the process and the id of another instance that has the lease; empty if none has."""
+
     async def take(self) -> bool:
         """Takes or renews the lease; returns whether this instance has it now."""
 
@@ -87,6 +91,7 @@ class OwnState:
 
     lease = inf
     is_held = True
+    other_holder = ""
 
     def __init__(self) -> None:
         self._state = MaintenanceState()
@@ -149,6 +154,11 @@ class SharedState:
     def is_held(self) -> bool:
         """Whether this instance has the lease."""
         return self._now() < self._held_until
+
+    @property
+    def other_holder(self) -> str:
+        """The host, the process and the id of another instance that has the lease; empty if none has."""
+        return "" if self.is_held else self._seen[0].rpartition(" ")[0]
 
     async def take(self) -> bool:
         """Takes or renews the lease; returns whether this instance has it now. Cost: an open and a commit.

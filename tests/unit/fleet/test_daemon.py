@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ async def test_a_lease_has_one_holder(tmp_path: Path, clock: Clock) -> None:
 async def test_a_lease_that_is_not_renewed_ends(tmp_path: Path, clock: Clock) -> None:
     holder, other = instances(tmp_path, clock)
     assert await holder.take() and not await other.take()
+    assert f" {os.getpid()} " in other.other_holder and not holder.other_holder
     clock.seconds = 29
     assert not holder.is_held and not await other.take()
     assert await holder.take() and holder.is_held
