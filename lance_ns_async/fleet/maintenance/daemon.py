@@ -183,14 +183,14 @@ class _Daemon:
 
     async def _lead(self) -> None:
         """Works until the lease is lost or the work is stopped."""
-        problem: err.LanceNamespaceError | None = None
+        problem: Exception | None = None
         self.status.is_leader = True
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._keep_lease, group.cancel_scope)
                 try:
                     await self._work()
-                except err.LanceNamespaceError as e:
+                except Exception as e:  # raised below, without the group of errors around it
                     problem = e
                 group.cancel_scope.cancel()
         finally:

@@ -134,6 +134,15 @@ async def test_wrong_arguments_are_refused(namespace: AsyncNamespace, options: M
         await runs(namespace, 1, **options)
 
 
+async def test_an_error_of_the_caller_ends_the_work_and_the_lease(namespace: AsyncNamespace, tmp_path: Path) -> None:
+    def fail(report: Report) -> None:
+        raise ZeroDivisionError(report.line())
+
+    with pytest.raises(ZeroDivisionError, match="3 maintained"):
+        await maintain_forever(namespace, "db.*", state=tmp_path / "state", on_report=fail)
+    assert await runs(namespace, 1, state=tmp_path / "state") == [dict.fromkeys(NAMES, "unchanged")]
+
+
 async def test_a_state_replaces_no_other_files(namespace: AsyncNamespace, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="the folder has other files, such as lake; use a new folder"):
         await runs(namespace, 1, state=tmp_path)
