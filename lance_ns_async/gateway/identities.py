@@ -220,7 +220,10 @@ def _check(impl: str, properties: Mapping[str, Any], identity: Identity) -> None
     """Raises InvalidInputError if calls cannot have the identity of the caller, or would have another one, too."""
     if not issubclass(kind := registry.load(impl).settings, OAuth2Settings):
         raise InvalidInputError(f"identity {identity}: {impl} takes no bearer tokens; use the identity own")
-    settings = kind.parse(properties)
+    try:
+        settings = kind.parse(properties)
+    except InvalidInputError as e:
+        raise InvalidInputError(f"identity {identity}: {e}") from None
     if getattr(settings, "rest_sigv4_enabled", False):
         raise InvalidInputError(
             f"identity {identity}: rest.sigv4-enabled signs all calls with one key; use the identity own"
