@@ -44,8 +44,8 @@ _REGION = re.compile("[A-Za-z0-9-]*")
 class AllowedLocations:
     """The locations that clients of one gateway may name: below `own_folders` of the namespace, and below prefixes.
 
-    Without prefixes (None), clients may name any location, and any storage options. Without a namespace (None), they may
-    name only locations below the prefixes, and none in the folders of the catalog.
+    Without prefixes (None), clients may name any location, and any storage options. Without a namespace (None), they
+    may name only locations below the prefixes, and none in the folders of the catalog.
     """
 
     def __init__(self, namespace: object, prefixes: Iterable[str] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -31,6 +32,7 @@ from tests.fakes.server import Answer, Received
 from tests.support.gateway import Response, send_request
 from tests.unit.gateway.test_explorer import Browser, address
 from tests.unit.gateway.test_rights import BODIES
+from tests.unit.gateway.test_watch import NEVER, watching
 
 RULES = '[[oidc]]\nclaims = { aud = "lake" }\nrights = "admin"\ncredentials = true\n'
 BODY = {
@@ -307,6 +309,12 @@ async def test_a_namespace_in_use_is_not_closed_and_an_idle_one_is(
             assert response.status == 503 and "Retry-After".lower() in response.headers and len(it.callers) == 1
             hold.release()
             assert (await task).status == 200
+        async with watching(it.gateway, it.token("ann"), every=NEVER, existing=True) as stream:
+            assert json.loads((await stream.block()).partition("data: ")[2])["token"]
+            assert (await it.call("bob", describe, "both$t")).status == 503
+        async with asyncio.timeout(10):
+            while it.gateway.watches.count:  # noqa: ASYNC110 - the gateway notices that the client has left
+                await asyncio.sleep(0)
         assert (await it.call("bob", describe, "both$t")).status == 200
         async with asyncio.timeout(10):
             while len(it.callers):  # noqa: ASYNC110 - nothing tells that a namespace is closed
