@@ -73,6 +73,13 @@ def serve(
     audience: Annotated[
         str | None, Option(metavar="NAME", help="The audience (aud) that tokens of --oidc-issuer must have.")
     ] = None,
+    identity: Annotated[
+        Literal["own", "forward", "exchange"],
+        Option(
+            help="Who asks the catalog: own: the gateway, by its credentials; forward: each caller, by its token of "
+            "--oidc-issuer; exchange: each caller, by a token for which the token endpoint exchanges it (RFC 8693)."
+        ),
+    ] = "own",
     drop_retention: Annotated[
         str | None,
         Option(metavar="TIME", help="Keep the data of dropped tables for this time, e.g. 7d: see lance-ns dropped."),
@@ -132,6 +139,8 @@ def serve(
         catalogs = {name: it.with_property("drop_retention", drop_retention) for name, it in catalogs.items()}
     if (oidc_issuer or audience) and not (oidc_issuer and audience and tokens):
         raise Misuse("--oidc-issuer: requires --audience, and --tokens FILE with rules [[oidc]]")
+    if identity != "own" and not oidc_issuer:
+        raise Misuse(f"--identity {identity}: requires --oidc-issuer, whose tokens the callers have")
     token = _token(token_file)
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
@@ -173,11 +182,12 @@ def serve(
     with ExitStack() as stack:
         audit = _log_requests(stack, access_log, audit_log, is_required=audit_failure == "refuse")
         server = partial(server, audit_log=audit)
-        exit_after(asyncio.run(_serve(catalogs, server, grace, show_token=token is None, otel=otel)))
+        exit_after(asyncio.run(_serve(catalogs, identity, server, grace, show_token=token is None, otel=otel)))
 
 
 async def _serve(
     catalogs: Mapping[str, Catalog],
+    identity: Literal["own", "forward", "exchange"],
     server: Callable[[object], AbstractAsyncContextManager[Gateway]],
     grace: float,
     *,
@@ -190,7 +200,7 @@ async def _serve(
     """
     import anyio
 
-    from lance_ns_async.gateway import MountedNamespace
+    from lance_ns_async.gateway import CallerNamespaces, MountedNamespace
     from lance_ns_async.storage import threads
 
     def under_way() -> str:
@@ -199,13 +209,22 @@ async def _serve(
         return f"{count} operations on data" if count else "work on a storage"
 
     async with AsyncExitStack() as stack:
-        mounts = {name: await stack.enter_async_context(it.open_async()) for name, it in catalogs.items()}
+        namespace: object
+        recorders = []
         if otel:
             from lance_ns_async.telemetry import instrument
 
-            for namespace in mounts.values():
-                stack.enter_context(instrument(namespace))
-        gateway = await stack.enter_async_context(server(mounts.get("") or MountedNamespace(mounts)))
+            recorders.append(instrument)
+        if identity == "own":
+            mounts = {name: await stack.enter_async_context(it.open_async()) for name, it in catalogs.items()}
+            for it in mounts.values():
+                for recorder in recorders:
+                    stack.enter_context(recorder(it))
+            namespace = mounts.get("") or MountedNamespace(mounts)
+        else:
+            properties = {name: (it.impl, it.properties) for name, it in catalogs.items()}
+            namespace = await stack.enter_async_context(CallerNamespaces(properties, identity, recorders=recorders))
+        gateway = await stack.enter_async_context(server(namespace))
         # Objects from imports live as long as the process; a full collection that scans them blocks the event loop.
         gc.freeze()
         # Threads that work in Python delay the event loop by this time at each of its calls of the system.

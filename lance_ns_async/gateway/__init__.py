@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from lance_ns_async.gateway.identities import CallerNamespaces
 from lance_ns_async.gateway.mounts import MountedNamespace
 from lance_ns_async.gateway.server import Gateway, serving
 
-__all__ = ["Gateway", "MountedNamespace", "serving"]
+__all__ = ["CallerNamespaces", "Gateway", "MountedNamespace", "serving"]

@@ -23,7 +23,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -36,6 +36,7 @@ from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import RequestError
 from lance_ns_async.gateway.rights import OWNER, Principal
 from lance_ns_async.gateway.wire import is_loopback
+from lance_ns_async.masked import MaskedText
 from lance_ns_async.storage.watched_file import WatchedFile
 
 TOKEN_HEADER = "x-lance-token"
@@ -208,7 +209,7 @@ class Access:
             entry.principal = verified.name
             message = f"Permission denied: no rule in the gateway's tokens file is for the claims of {verified.name}"
             raise RequestError(403, message)
-        return verified.principal
+        return replace(verified.principal, token=MaskedText(token))
 
 
 def _host_name(header: str) -> str:

@@ -44,7 +44,8 @@ _REGION = re.compile("[A-Za-z0-9-]*")
 class AllowedLocations:
     """The locations that clients of one gateway may name: below `own_folders` of the namespace, and below prefixes.
 
-    Without prefixes (None), clients may name any location, and any storage options.
+    Without prefixes (None), clients may name any location, and any storage options. Without a namespace (None), they
+    may name only locations below the prefixes, and none in the folders of the catalog.
     """
 
     def __init__(self, namespace: object, prefixes: Iterable[str] | None) -> None:
@@ -77,7 +78,7 @@ class AllowedLocations:
 
     async def _check(self, what: str, location: str, parent: Sequence[str], *, folder: bool = False) -> None:
         check_location(what, location, relative=True, folder=folder)
-        if is_relative(location):
+        if is_relative(location) and self._namespace is not None:
             # The operation refuses it, unless the catalog resolves it against its own root.
             return
         for folders in (self._prefixes or (), await self._own_folders(parent)):

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -26,6 +26,7 @@ from lance_ns_async.many import rows as many_rows
 from lance_ns_async.many.patterns import Pattern, Selection
 from lance_ns_async.many.row_results import encode
 from lance_ns_async.many.similar_ids import similar_id
+from lance_ns_async.masked import MaskedText
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, Table, TableId, local_path
 from lance_ns_async.operations import searching
 from lance_ns_async.session import Session
@@ -93,6 +94,8 @@ class Principal:
     only: tuple[Pattern, ...] = ()  # The tables that the principal may use; empty for all.
     credentials: bool = True
     """Whether responses have storage options: the catalog's credentials, which may allow more than the rights."""
+    token: MaskedText | None = field(default=None, compare=False, repr=False)
+    """The verified token of the issuer; None for a token of the gateway itself."""
 
     @classmethod
     def parse(cls, name: str, right: object, only: Sequence[object] = (), *, credentials: object = False) -> Principal:
@@ -252,7 +255,9 @@ class GrantedNamespace:
         """
         session = self._session("dropped")
         if session.root is None:
-            raise err.UnsupportedOperationError("Not supported: dropped (the catalog of this gateway has no root)")
+            raise err.UnsupportedOperationError(
+                "Not supported: dropped (the gateway has no root, or the catalog decides by the identity of callers)"
+            )
         may_see = self._principal.may_see
         report, number = await dropped_tables.list_dropped(AsyncNamespace(session), include=may_see, most=most)
         if self._principal.only:

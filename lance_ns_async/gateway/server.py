@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
+from lance_ns_async.gateway.identities import CallerNamespaces, SharedNamespace
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics
 from lance_ns_async.gateway.oidc import MAX_TOKEN, Issuer
@@ -90,7 +91,7 @@ class Gateway:
 
 @asynccontextmanager
 async def serving(
-    namespace: object,
+    namespace: object | CallerNamespaces,
     *,
     host: str = "127.0.0.1",
     port: int = 0,
@@ -123,7 +124,8 @@ async def serving(
 
     Args:
         namespace: An AsyncNamespace, or an object with coroutine methods of the same names. Missing methods are
-            unsupported operations.
+            unsupported operations. For requests with the identity of each caller, the open `CallerNamespaces`, which
+            need an `oidc_issuer`; locations are then allowed only below `allow_locations`.
         host: The address or name to listen on.
         port: The port to listen on; 0 selects a free one.
         token: The token of the owner, who may do everything; None creates a random one, unless there are `tokens`.
@@ -166,25 +168,29 @@ async def serving(
         if oidc_issuer is None or audience is None or tokens is None:
             raise err.InvalidInputError("oidc_issuer: requires audience, and tokens with rules [[oidc]]")
         issuer = Issuer(oidc_issuer, audience)
+    namespaces = namespace if isinstance(namespace, CallerNamespaces) else SharedNamespace(namespace)
+    if issuer is None and not namespaces.is_shared:
+        raise err.InvalidInputError("identity: callers need tokens of an identity provider; set oidc_issuer")
     access = Access.to(host, Tokens(tokens, token), issuer, hosts)
-    explorer = _explorer(namespace, access, idle, limits.memory, token, read_only) if ui else None
+    explorer = _explorer(namespaces, access, idle, limits.memory, token, read_only) if ui else None
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
     watches = Watches(max_watches, heartbeat)
     server = wire.HttpServer(
         _Handler(
-            namespace,
+            namespaces,
             access,
             metrics,
             changes,
             delimiter,
             limits,
             Memory(limits.memory),
-            AllowedLocations(namespace, allow_locations),
+            # What is in a folder of the catalog may belong to another caller.
+            AllowedLocations(namespace if namespaces.is_shared else None, allow_locations),
             idle,
             read_only,
-            Readiness(namespace),
+            Readiness(namespaces),
             explorer,
             tracer,
             watches,
@@ -212,12 +218,17 @@ async def serving(
 
 
 def _explorer(
-    namespace: object, access: Access, idle: float, memory: int, token: str | None, read_only: bool
+    namespaces: SharedNamespace | CallerNamespaces,
+    access: Access,
+    idle: float,
+    memory: int,
+    token: str | None,
+    read_only: bool,
 ) -> Explorer:
     """Returns the web pages, which need an extra."""
     from lance_ns_async.gateway.explorer.site import Explorer
 
-    return Explorer(namespace, access, idle, memory, token, read_only=read_only)
+    return Explorer(namespaces, access, idle, memory, token, read_only=read_only)
 
 
 @asynccontextmanager
@@ -250,7 +261,7 @@ async def _run_server(
 class _Handler:
     """Handles requests."""
 
-    namespace: object
+    namespaces: SharedNamespace | CallerNamespaces
     access: Access
     metrics: Metrics
     changes: asyncio.TaskGroup  # Holds changes, which must run to their end even if no client waits for them.
@@ -300,15 +311,17 @@ class _Handler:
             return await self.readiness.respond()
         principal = await self.access.identify(request.headers, entry)
         if (method, path) == ("GET", "/metrics"):
-            return responses.text_response(self.metrics.text(clients=not principal.only))
+            # The names of other callers are for clients that monitor the gateway, which are no callers themselves.
+            is_caller = principal.token is not None and not self.namespaces.is_shared
+            return responses.text_response(self.metrics.text(clients=not (principal.only or is_caller)))
         if (method, path) == ("GET", "/openapi.json"):
-            operations = [name for name in BY_OPERATION if hasattr(self.namespace, name)]
+            operations = [name for name in BY_OPERATION if hasattr(self.namespaces.model, name)]
             return responses.json_response(await asyncio.to_thread(openapi.document, operations))
         route, names = _match_route(method, path)
         entry.operation = route.operation
         if self.read_only and route.changes:
             raise err.PermissionDeniedError(f"Permission denied: {route.operation} (this server is read-only)")
-        if not hasattr(self.namespace, route.operation):
+        if not hasattr(self.namespaces.model, route.operation):
             raise err.UnsupportedOperationError(
                 f"Not supported: {route.operation} (the namespace of this gateway does not have this operation)"
             )
@@ -320,7 +333,8 @@ class _Handler:
                     message = f"Permission denied: watch (the rights of {principal.name} have changed; connect again)"
                     raise err.PermissionDeniedError(message)
 
-            return await self.watches.start(self.namespace, arguments[0], principal, check_rights, share)
+            use = self.namespaces.use(principal)
+            return await self.watches.start(use, arguments[0], principal, check_rights, share)
         work = partial(self._perform, route, arguments, share, principal)
         if route.changes:
             return await self._change(work, entry)
@@ -383,10 +397,10 @@ class _Handler:
     async def _perform(
         self, route: Route, arguments: tuple[Any, ...], share: Share, principal: Principal
     ) -> web.Response:
-        granted = GrantedNamespace(self.namespace, principal)
         # A change may outlast its request.
-        with share.keep(), guard.apply(RemoteGuard(self.limits, share)):
+        with share.keep(), guard.apply(RemoteGuard(self.limits, share)), self.namespaces.use(principal) as namespace:
             await self.locations.check(arguments[0])
+            granted = GrantedNamespace(namespace, principal)
             return responses.result(route, await getattr(granted, route.operation)(*arguments))
 
 
@@ -472,8 +486,10 @@ _DOWN = (err.ServiceUnavailableError, err.ThrottlingError, err.InternalError, er
 class Readiness:
     """Asks the catalog for its first namespace; concurrent and frequent requests share one call."""
 
-    def __init__(self, namespace: object) -> None:
-        self._namespace = namespace
+    def __init__(self, namespaces: SharedNamespace | CallerNamespaces) -> None:
+        self._namespace = namespaces.model
+        # Without an identity, a catalog that is up answers so.
+        self._is_up = () if namespaces.is_shared else (err.UnauthenticatedError,)
         self._until = 0.0
         self._is_ready = False
         self._lock = asyncio.Lock()
@@ -497,8 +513,8 @@ class Readiness:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await list_namespaces(ListNamespacesRequest(id=[], limit=1))
-        except _DOWN:
-            return False
+        except _DOWN as e:
+            return isinstance(e, self._is_up)
         except err.LanceNamespaceError:
             pass  # The catalog has answered.
         return True

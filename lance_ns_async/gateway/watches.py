@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -60,7 +60,7 @@ class Watches:
 
     async def start(
         self,
-        namespace: object,
+        use: AbstractContextManager[object],
         request: WatchRequest,
         principal: Principal,
         check_rights: Callable[[], Awaitable[None]],
@@ -68,16 +68,12 @@ class Watches:
     ) -> EventStream:
         """Returns the response after the first look; until it is closed, it counts as a watch in progress.
 
+        `use` is the context of the namespace.
+
         The principal sees the changes of tables that it may use, as if there were no others. `check_rights` is called
         before each look, and raises an error if its rights have changed.
         """
-        session = getattr(namespace, "session", None)
-        if not isinstance(session, Session):
-            raise UnsupportedOperationError("Not supported: watch (the namespace of this gateway is no catalog)")
-        # The name of the catalog in a token may not contain its address.
-        catalog = blake2b(session.catalog.encode(), digest_size=8).hexdigest()
-        watch = Watch(session, request.tables, versions=request.versions, may_see=principal.may_see, catalog=catalog)
-        parts = self._parts(watch, request, principal, check_rights, share)
+        parts = self._parts(use, request, principal, check_rights, share)
         return EventStream(await anext(parts), parts)
 
     @contextmanager
@@ -113,14 +109,15 @@ class Watches:
 
     async def _parts(
         self,
-        watch: Watch,
+        use: AbstractContextManager[object],
         request: WatchRequest,
         principal: Principal,
         check_rights: Callable[[], Awaitable[None]],
         share: Share,
     ) -> AsyncGenerator[bytes, None]:
         """Yields the parts of a response; raises errors of the first look only."""
-        with self._place(principal) as count_tables:
+        with self._place(principal) as count_tables, use as namespace:
+            watch = _watch(namespace, request, principal)
             beginning = watch.state
             if request.since is None:
                 changes = await watch.begin()
@@ -170,6 +167,15 @@ class Watches:
         ends = [task, self._stopped]
         done, _ = await asyncio.wait(ends, timeout=self._heartbeat, return_when=asyncio.FIRST_COMPLETED)
         return bool(done)
+
+
+def _watch(namespace: object, request: WatchRequest, principal: Principal) -> Watch:
+    session = getattr(namespace, "session", None)
+    if not isinstance(session, Session):
+        raise UnsupportedOperationError("Not supported: watch (the namespace of this gateway is no catalog)")
+    # The name of the catalog in a token may not contain its address.
+    catalog = blake2b(session.catalog.encode(), digest_size=8).hexdigest()
+    return Watch(session, request.tables, versions=request.versions, may_see=principal.may_see, catalog=catalog)
 
 
 async def _wait_and_look(

@@ -43,6 +43,11 @@ class Opener:
         self._lock = Lock()
         self._session: Any = None
         self._callback: LanceNamespace | None = None
+        self._parts = 1
+
+    def reduce_caches(self, parts: int) -> None:
+        """Makes the maximum size of the caches smaller by a factor; call it before they are used."""
+        self._parts = parts
 
     def close(self) -> None:
         """Releases the caches and the namespace; open datasets keep both."""
@@ -112,7 +117,8 @@ class Opener:
         with self._lock:
             if self._session is None:
                 self._session = lance.Session(  # type: ignore[attr-defined]  # public, but missing in the types
-                    index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES
+                    index_cache_size_bytes=INDEX_CACHE_BYTES // self._parts,
+                    metadata_cache_size_bytes=METADATA_CACHE_BYTES // self._parts,
                 )
             return self._session
 

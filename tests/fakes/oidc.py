@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -16,6 +17,7 @@ Algorithm = Literal["RS256", "ES256", "EdDSA"]
 
 _REALM = "/realms/lake"
 _CERTS = f"{_REALM}/protocol/openid-connect/certs"
+_TOKEN = f"{_REALM}/protocol/openid-connect/token"
 
 
 class FakeIssuer(FakeServer):
@@ -25,12 +27,18 @@ class FakeIssuer(FakeServer):
         super().__init__()
         self.private: dict[str, Any] = {}  # The private keys by their ids; the last one signs.
         self.published: dict[str, dict[str, Any]] = {}
+        self.forms: list[dict[str, str]] = []  # The forms of the token requests
         self.publish({"kid": "enc-1", "kty": "RSA", "alg": "RSA-OAEP", "use": "enc", "n": "AQAB", "e": "AQAB"})
         self.rotate("RS256")
 
     @property
     def issuer(self) -> str:
         return f"{self.url}{_REALM}"
+
+    @property
+    def token_endpoint(self) -> str:
+        """Where tokens are exchanged for tokens with the same subject and the audience of the catalog."""
+        return f"{self.url}{_TOKEN}"
 
     def publish(self, key: dict[str, Any]) -> None:
         self.published[key["kid"]] = key
@@ -71,6 +79,8 @@ class FakeIssuer(FakeServer):
         return jwt.encode(self.claims(**changed), self.private[kid], algorithm, headers={"kid": kid, **(headers or {})})
 
     def handle(self, request: Received) -> Answer:
+        if str(request) == f"POST {_TOKEN}":
+            return self._exchange(dict(parse_qsl(request.body.decode())))
         if str(request) == f"GET {_CERTS}":
             return Answer.of({"keys": [*self.published.values()]})
         if str(request) != f"GET {_REALM}/.well-known/openid-configuration":
@@ -79,7 +89,15 @@ class FakeIssuer(FakeServer):
             {
                 "issuer": self.issuer,
                 "jwks_uri": f"{self.url}{_CERTS}",
-                "token_endpoint": f"{self.issuer}/protocol/openid-connect/token",
+                "token_endpoint": self.token_endpoint,
                 "id_token_signing_alg_values_supported": ["PS384", "RS256", "EdDSA", "ES256", "HS256", "none"],
             }
         )
+
+    def _exchange(self, form: dict[str, str]) -> Answer:
+        self.forms.append(form)
+        if form["grant_type"] != "urn:ietf:params:oauth:grant-type:token-exchange":
+            return Answer.of({"error": "unauthorized_client"}, 401)
+        subject = jwt.decode(form["subject_token"], options={"verify_signature": False})["sub"]
+        token = self.sign(sub=subject, aud="catalog", jti=f"trrtte:{len(self.forms)}")
+        return Answer.of({"access_token": token, "token_type": "Bearer", "expires_in": 300})

@@ -22,6 +22,7 @@ from lance_ns_async.gateway.explorer import dropped, layout, namespaces, rows, s
 from lance_ns_async.gateway.explorer.layout import Page, Viewer
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.rows import View
+from lance_ns_async.gateway.identities import CallerNamespaces, SharedNamespace
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
@@ -63,9 +64,16 @@ class Explorer:
     """The web pages of a gateway."""
 
     def __init__(
-        self, namespace: object, access: Access, idle: float, memory: int, token: str | None, *, read_only: bool
+        self,
+        namespaces: SharedNamespace | CallerNamespaces,
+        access: Access,
+        idle: float,
+        memory: int,
+        token: str | None,
+        *,
+        read_only: bool,
     ) -> None:
-        self._namespace = namespace
+        self._namespaces = namespaces
         self._read_only = read_only
         self.link = SignInLink(token) if token else None
         self._access = access
@@ -115,22 +123,24 @@ class Explorer:
                 reload = {} if path == "/ui/sql" else {"Refresh": f"0; url={request.raw_path}"}
                 return _response(layout.continue_page(request.raw_path), None, reload)
             return self._sign_in(request, request.raw_path)
-        granted = GrantedNamespace(self._namespace, principal)
         headers: Mapping[str, str] = {}
-        try:
-            if path == "/ui/sql":
-                page = await self._sql_page(granted, dict(_fields(query)).get("q", ""), share)
-            elif path == "/ui/dropped":
-                page = await dropped.dropped_page(granted, can_undrop=principal.right != "read" and not self._read_only)
-            else:
-                page = await self._page(CatalogReader(granted), request, path, query)
-        except (LanceNamespaceError, RequestError) as e:
-            status, headers = (e.status, e.headers) if isinstance(e, RequestError) else (http_status(e), headers)
-            page = layout.error_page(status, HTTPStatus(status).phrase, str(e), near=await _near(granted, e))
+        with self._namespaces.use(principal) as namespace:
+            granted = GrantedNamespace(namespace, principal)
+            try:
+                if path == "/ui/sql":
+                    page = await self._sql_page(granted, dict(_fields(query)).get("q", ""), share)
+                elif path == "/ui/dropped":
+                    can_undrop = principal.right != "read" and not self._read_only
+                    page = await dropped.dropped_page(granted, can_undrop=can_undrop)
+                else:
+                    page = await self._page(CatalogReader(granted), request, path, query)
+            except (LanceNamespaceError, RequestError) as e:
+                status, headers = (e.status, e.headers) if isinstance(e, RequestError) else (http_status(e), headers)
+                page = layout.error_page(status, HTTPStatus(status).phrase, str(e), near=await _near(granted, e))
         return _response(page, self._viewer(principal, id), headers)
 
     def _viewer(self, principal: Principal, cookie: str) -> Viewer:
-        catalog: str = getattr(getattr(self._namespace, "session", None), "catalog", "")
+        catalog: str = getattr(getattr(self._namespaces.model, "session", None), "catalog", "")
         name = shortened(catalog.removeprefix("lance_ns_async:"), _MAX_CATALOG)
         return Viewer(principal, name, self._forms.token(cookie))
 
@@ -206,7 +216,8 @@ class Explorer:
 
         async def work() -> web.Response:
             try:
-                id = await dropped.undrop(GrantedNamespace(self._namespace, principal), location, id_text)
+                with self._namespaces.use(principal) as namespace:
+                    id = await dropped.undrop(GrantedNamespace(namespace, principal), location, id_text)
             except LanceNamespaceError as e:
                 status = http_status(e)
                 page = layout.error_page(status, HTTPStatus(status).phrase, str(e))

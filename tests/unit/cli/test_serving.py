@@ -136,6 +136,11 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
             ("--oidc-issuer", "http://a", "--audience", "a", "--tokens", "blank"),
             "--oidc-issuer: must be an https:// URL",
         ),
+        *((("--identity", it), f"--identity {it}: requires --oidc-issuer") for it in ("forward", "exchange")),
+        (
+            ("--identity", "forward", "--oidc-issuer", "http://a", "--audience", "a", "--tokens", "blank"),
+            "--identity forward: dir takes no bearer tokens",
+        ),
         (("--audit-log", "no/where"), "--audit-log no/where: No such file"),
     ],
 )
