@@ -26,7 +26,7 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace
-from lance_ns_async.fleet import CleanupOptions, CompactOptions, maintain_forever, plan_maintenance
+from lance_ns_async.fleet import CleanupOptions, CompactOptions, MaintenanceStatus, maintain_forever, plan_maintenance
 from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
 from lance_ns_async.operations import maintaining
 from lance_ns_async.storage.opening import Opener
@@ -349,19 +349,14 @@ def _end_lease_of(stage: Stage, pid: int) -> None:
 
 async def _finish(stage: Stage, rows: Mapping[str, Sequence[int]], result: Round) -> None:
     """Lets an instance work until nothing is pending, and checks that nothing was forgotten."""
-    stop = anyio.Event()
+    stop, status = anyio.Event(), MaintenanceStatus()
 
-    async def until_done() -> None:
-        while True:
+    async def end_when_done() -> None:
+        while not status.runs or status.pending:
             await asyncio.sleep(stage.every)
-            with suppress(ValueError):
-                (state,) = (await asyncio.to_thread(lambda: _state(stage).to_table().to_pylist())) or [None]
-                if state is not None and not state["pending"]:
-                    stop.set()
-                    return
+        stop.set()
 
-    # A tag that was withdrawn, for example, is no change of a version.
-    await asyncio.gather(_serve(None, stage, stop, all_every=0), until_done())
+    await asyncio.gather(_serve(None, stage, stop, status=status), end_when_done())
     async with stage.connect() as ns:
         for name, expected in rows.items():
             if missing := {*expected}.difference(await read(await ns.open(stage.id(name)))):
