@@ -352,7 +352,7 @@ async def _finish(stage: Stage, rows: Mapping[str, Sequence[int]], result: Round
     stop, status = anyio.Event(), MaintenanceStatus()
 
     async def end_when_done() -> None:
-        while not status.runs or status.pending:
+        while not status.runs or status.pending:  # noqa: ASYNC110 - the status has no event
             await asyncio.sleep(stage.every)
         stop.set()
 
