@@ -65,7 +65,7 @@ class Brokers:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._stack = ExitStack()
-        self._by_tables: dict[tuple[str, frozenset[TableId]], Renewal] = {}
+        self._by_tables: dict[tuple[str, frozenset[tuple[TableId, str]]], Renewal] = {}
 
     def renewal(self, locations: Collection[Location], spark: SparkSession) -> Renewal:
         """Returns the endpoint for these tables, which is open until `close`.
@@ -74,7 +74,7 @@ class Brokers:
             InvalidInputError: The executors cannot reach this process, or it cannot listen at the driver's address.
         """
         host, address = _hosts(spark)
-        key = (host, frozenset(at.id for at in locations))
+        key = (host, frozenset((at.id, at.location) for at in locations))
         if (known := self._by_tables.get(key)) is not None:
             return known
         loop = BackgroundLoop.lease()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,6 +141,8 @@ def test_a_table_at_another_location_gets_no_credentials(
     s3_only = plan(locations.select("shop.db.t0000"), renewal)
     with pytest.raises(TableNotFoundError, match="another location"):
         list(batches(s3_only, ROWS.schema))
+    moved = resolver._renewal([replace(locations["shop.db.t0000"], location="s3://lake/shop/elsewhere")], SPARK)
+    assert moved.uri != renewal.uri
 
 
 def test_renewal_that_is_not_possible_is_refused(
