@@ -21,6 +21,7 @@ from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import Examination
 from lance_ns_async.spark import LocationResolver, SparkEngine
 from lance_ns_async.spark.tasks import Delivery
+from lance_ns_async.spark.write.task_writer import Sink, fragments_writer
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import KeyedS3, RenewingPolaris
 from tests.integration.spark_lake import Lake
@@ -124,6 +125,19 @@ def test_a_frame_made_before_renews_its_credentials_on_request(
     rows = spark.range(3).selectExpr("id", "cast(1.5 as double) as price")
     assert resolver.write(rows, "shop.prices.t0000", mode="append", renew=True).rows == 3
     assert resolver.write(rows, "shop.prices.new", renew=True).rows == 3
+
+
+def test_writes_of_tasks_renew_credentials(
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession
+) -> None:
+    at = resolver.prefetch("shop.prices.t0000", on_error="raise")["shop.prices.t0000"]
+    renewal = resolver._renewal([at], spark)
+    s3.revoked.update(catalog.issued)
+    for version, replaces in ((at.version, False), (None, True)):
+        sink = Sink(str(at.id), at.location, prices(1.0).schema, version, replaces, {}, at.storage_options, renewal)
+        (result,) = fragments_writer(sink, None)(prices(1.0).to_batches())
+        assert json.loads(result["fragment"][0].as_py())["physical_rows"] == BATCHES
+    assert len(catalog.issued) == 2
 
 
 TABLES = 12

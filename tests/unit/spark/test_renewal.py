@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +20,6 @@ from lance_ns_async.spark.broker import Brokers
 from lance_ns_async.spark.read import searching
 from lance_ns_async.spark.read.reading import Entry, Plan, batches
 from lance_ns_async.spark.renewal import Renewal
-from lance_ns_async.spark.write.task_writer import Sink, fragments_writer
 from tests.fakes.s3 import KeyedS3, RenewingPolaris
 
 ROWS = pa.table({"id": range(6)})
@@ -91,18 +89,6 @@ def test_searches_of_tasks_renew_credentials(
         # There is no vector, which only a search that can open the table notices.
         (row,) = searching.execute(searching._encode([*locations.values()][:1], query, 1, how))
         assert row[0] is None and problem in row[2].decode()
-
-
-def test_writes_of_tasks_renew_credentials(
-    s3: KeyedS3, catalog: RenewingPolaris, locations: Locations, renewal: Renewal
-) -> None:
-    s3.revoked.update(catalog.issued)
-    at = next(iter(locations.values()))
-    for version, replaces in ((at.version, False), (None, True)):
-        sink = Sink(str(at.id), at.location, ROWS.schema, version, replaces, {}, at.storage_options, renewal)
-        (result,) = fragments_writer(sink, None)(ROWS.to_batches())
-        assert json.loads(result["fragment"][0].as_py())["physical_rows"] == len(ROWS)
-    assert len(catalog.issued) == TABLES + 1
 
 
 def test_the_endpoint_is_for_these_tables_alone(
