@@ -149,6 +149,9 @@ def _assignment(text: str) -> tuple[str, str]:
     key, value = parse_pair("-p", text)
     if not value.startswith("@"):
         return key, value
+    if key.lower().endswith("_file"):
+        # The content would be taken for a path, and an error would show it.
+        raise Misuse(f"-p {key}={value}: write the path without @; the file is read again when it changes")
     file = Path(value[1:]).expanduser()
     content = read_text(file, f"-p {key}=@{value[1:]}").removesuffix("\n")
     if secrets.secrets_among([key]):

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def _plan_row(table: TablePlan) -> dict[str, Any]:
-    return {**table.to_dict(), "steps": ", ".join(table.steps) + (" (left)" if table.is_left else "")}
+    later = {"compact", "index"} if table.is_left else ()
+    return {**table.to_dict(), "steps": ", ".join(f"{it} (left)" if it in later else it for it in table.steps)}
 
 
 _PLAN_COLUMNS: Sequence[str] = (
@@ -60,7 +61,10 @@ def maintain(
         bool, Option("--cleanup/--no-cleanup", help="Remove old versions without tags, and unused files.")
     ] = True,
     older_than: Annotated[
-        str, Option(metavar="AGE", help="Minimum age of a version to remove; at least 10m without --delete-unverified.")
+        str,
+        Option(
+            metavar="AGE", help="Minimum age of a version to remove; those of 10m stay without --delete-unverified."
+        ),
     ] = "14d",
     retain: Annotated[int | None, Option(min=1, help="Number of newest versions that stay.")] = None,
     delete_unverified: Annotated[
@@ -74,7 +78,8 @@ def maintain(
         Path | None, Option(metavar="FILE", help="TOML file with options and priorities of tables, by patterns.")
     ] = None,
     budget: Annotated[
-        str | None, Option(metavar="SIZE", help="Read and write so many bytes, e.g. 10GB, where they gain the most.")
+        str | None,
+        Option(metavar="SIZE", help="Read and write so many bytes a run, e.g. 10GB, where they gain the most."),
     ] = None,
     max_time: Annotated[
         str | None, Option(metavar="TIME", help="Begin no table after this time, e.g. 20m; the largest gain is first.")

@@ -170,11 +170,19 @@ class _Daemon:
                     has_lease = await self.place.take()
                     self.status.has_begun = True
                 if has_lease:
+                    if waits_for:
+                        log.warning("maintain_forever: this instance works now")
+                        waits_for = ""
                     await self._lead()
                 else:
                     if (holder := self.place.other_holder) not in ("", waits_for):
                         waits_for = holder
-                        log.warning("maintain_forever: another instance works (%s); this one waits for its end", holder)
+                        log.warning(
+                            "maintain_forever: another instance has the lease (%s); "
+                            "this one waits until it is not renewed for %g s",
+                            holder,
+                            self.place.lease,
+                        )
                     await self._wait(min(self.place.lease / 3, self.every))
         finally:
             # Otherwise the lease ends by itself.
@@ -226,8 +234,8 @@ class _Daemon:
                 watch.resume(state.token)
             except err.InvalidInputError as e:
                 # The rest is for callers with a token.
-                reason = str(e).removeprefix("since: ").partition(";")[0]
-                raise err.InvalidInputError(f"state: {reason}; use a new folder") from e
+                reason = str(e).removeprefix("since: ").partition(";")[0].replace("the token of a watch", "the state")
+                raise err.InvalidInputError(f"state: {reason}; use a folder for each set of tables") from e
         self.pending, self.all_at, self.stored = dict.fromkeys(state.pending), state.all_at, state
         return watch
 

@@ -281,7 +281,7 @@ class MaintenancePlan(Tabular):
 
     @property
     def pending(self) -> Sequence[TablePlan]:
-        """The tables for which there is something to do, and that are not left for a later run."""
+        """The tables for which there is something to do, and whose compaction and indexes are not left."""
         return [table for table in self.tables if table.steps and not table.is_left]
 
     def line(self) -> str:
@@ -289,13 +289,15 @@ class MaintenancePlan(Tabular):
         pending = self.pending
         fragments = counted(sum(it.task_fragments for it in pending), "fragments")
         rows = counted(sum(it.state.unindexed_rows for it in pending), "rows")
-        versions = counted(sum(it.state.old_versions for it in pending), "versions")
+        # Those that are left are cleaned up, too.
+        cleaned = [it for it in self.tables if it.cleans_up]
+        versions = counted(sum(it.state.old_versions for it in cleaned), "versions")
         cost = size_text(sum(it.cost for it in pending))
-        requests = counted(sum(it.requests for it in pending), "requests")
+        requests = counted(sum(it.requests for it in self.tables), "requests")
         parts = [
             f"compact {_count(pending, COMPACT)} ({fragments} into {sum(it.new_fragments for it in pending):,})",
             f"index {_count(pending, INDEX)} ({rows})",
-            f"clean up {_count(pending, CLEAN_UP)} ({versions})",
+            f"clean up {counted(len(cleaned), 'tables')} ({versions})",
         ]
         total = counted(len(self.tables), "tables")
         left = sum(table.is_left for table in self.tables)

@@ -92,7 +92,8 @@ def _parse(
         raise InvalidInputError(f'{where}: must be a table of options; write [tables."prod.**"]')
     for name, value in own.items():
         if (kind := _TYPES.get(name)) is None:
-            raise InvalidInputError(f"{where}: unknown {name!r}; {suggest(name, _TYPES)}")
+            hint = "use retain_versions" if name == "retain" else suggest(name, _TYPES)
+            raise InvalidInputError(f"{where}: unknown {name!r}; {hint}")
         if type(value) is not kind:
             raise InvalidInputError(f"{where}: {name} {value!r}: must be {_WORDS[kind]}")
     try:

@@ -35,6 +35,7 @@ from lance_ns_async.many.patterns import Selection
 from lance_ns_async.model import Table, TableId, local_path
 from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import DatasetState, Examination, Kind, RewriteTask
+from lance_ns_async.rendering import size_text
 from lance_ns_async.session import Session
 from lance_ns_async.storage.datasets import remove_files
 from lance_ns_async.storage.threads import THREADS, in_thread
@@ -75,8 +76,11 @@ class Candidate:
     is_left: bool = False
     """Whether the compaction and the indexes are left for a later run."""
 
-    def leave(self) -> None:
-        self.is_left, self.tasks = True, ()
+    why_left: str = ""
+    """Why it is left."""
+
+    def leave(self, why: str) -> None:
+        self.is_left, self.why_left, self.tasks = True, why, ()
         self.plan = replace(self.plan, is_left=True)
 
 
@@ -149,7 +153,9 @@ class Maintenance:
             left = tables_to_leave([it.plan for it in candidates], budget)
             for candidate in candidates:
                 if candidate.table.id in left:
-                    candidate.leave()
+                    cost = candidate.plan.cost
+                    limit = "the budget" if cost > budget else "the other tables leave of the budget"
+                    candidate.leave(f"left: costs {size_text(cost)}, more than {limit} of {size_text(budget)}")
 
     async def take_steps(self, candidates: Sequence[Candidate], end: float | None) -> Sequence[Candidate]:
         """Takes the steps for all candidates; returns the tables to try again because of a conflict.
@@ -171,7 +177,7 @@ class Maintenance:
                 continue
             if end is not None and monotonic() >= end:
                 for candidate in batch:
-                    candidate.leave()
+                    candidate.leave("left: the time of this run is over")
             again += await self._finish(await self._prepare_all(batch))
         return again
 
@@ -354,7 +360,7 @@ class Maintenance:
         candidate.first = candidate.first or state
         candidate.version, candidate.after, candidate.tasks = state.version, None, tasks
         if candidate.is_left:
-            candidate.leave()
+            candidate.leave(candidate.why_left)
 
     async def _prepare(self, candidate: Candidate) -> None:
         """Refreshes stale indexes, and makes the version readable for tasks."""
@@ -449,7 +455,7 @@ class Maintenance:
             self.run.counters[f"{name} after"] += fields[f"{name}_after"]
         self.run.counters["versions removed"] += candidate.removed[0]
         self.run.counters["bytes removed"] += candidate.removed[1]
-        reason = ", ".join(dict.fromkeys(candidate.done))
+        reason = ", ".join(dict.fromkeys([*candidate.done, *([candidate.why_left] if is_left else [])]))
         self.run.finish(Row(candidate.table.id, outcome, reason, candidate.table.location, self.attempt, fields))
 
     def _fields(self, candidate: Candidate, before: DatasetState) -> dict[str, Any]:

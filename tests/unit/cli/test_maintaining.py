@@ -91,6 +91,7 @@ def test_it_goes_on_until_a_signal(options: list[str], tmp_path: Path, number: s
         (["--every", "1m", "--no-lock", "--listen", "192.0.2.1:9"], "host 192.0.2.1, port 9: cannot listen there"),
         (["--every", "1m", "--state", "lake"], "the folder has other files, such as a.lance; use a new folder"),
         (["--no-lock"], "only with --every"),
+        (["-p", "auth_token_file=@lake"], "-p auth_token_file=@lake: write the path without @"),
     ],
 )
 def test_wrong_options_of_every_are_explained(options: list[str], arguments: list[str], message: str) -> None:

@@ -79,7 +79,9 @@ async def test_the_next_process_goes_on_where_the_last_one_was(namespace: AsyncN
     await namespace.deregister_table({"id": ["db", "t2"]})
     assert await runs(namespace, 1, state=state) == [{"t1": "unchanged"}]
     assert await runs(namespace, 1, state=state, all_every=0) == [dict.fromkeys(["t0", "t1", "new"], "unchanged")]
-    with pytest.raises(InvalidInputError, match=r"state: it is the token of a watch of db\.\*.*use a new folder"):
+    with pytest.raises(
+        InvalidInputError, match=r"state: it is the state of db\.\*.*use a folder for each set of tables"
+    ):
         await runs(namespace, 1, state=state, what="db.t*")
 
 

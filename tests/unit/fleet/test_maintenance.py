@@ -148,7 +148,8 @@ def test_the_tables_that_gain_the_most_are_first(namespace: Namespace) -> None:
     assert outcomes(report) == {"t0": "maintained", "t1": "maintained", "large": "left"}
     assert fragments(namespace, "large") == 2 and len(namespace.open(["db", "large"]).versions()) == 1
     large = next(row for row in report.rows if row.outcome == "left")
-    assert large.reason == "clean up" and "1 left" in report.line()
+    assert large.reason.startswith("clean up, left: costs ") and "the other tables leave of the budget" in large.reason
+    assert "1 left" in report.line()
     assert maintain_now(namespace, "db.large", budget=f"{costs['db$large']}B").counts == {"maintained": 1}
     assert maintain_now(namespace, "db.t2", budget=0).counts == {"left": 1}
 
@@ -216,7 +217,7 @@ def test_wrong_policies_are_refused(namespace: Namespace, tmp_path: Path, polici
 def test_no_table_begins_after_the_time(namespace: Namespace) -> None:
     report = maintain_now(namespace, "db.*", max_time=0, cleanup=ALL_OLD)
     assert report.counts == {"left": TABLES} and fragments(namespace, "t0") == 5
-    assert all(row.reason == "clean up" for row in report.rows)
+    assert all(row.reason == "clean up, left: the time of this run is over" for row in report.rows)
     assert maintain_now(namespace, "db.*", max_time="1h").counts == {"maintained": TABLES}
 
 
