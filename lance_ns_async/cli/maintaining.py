@@ -134,6 +134,8 @@ def maintain(
         if every is not None:
             if dry_run or out is not None:
                 raise Misuse("--every: not with --dry-run or --out")
+            if format not in (None, Format.TABLE, Format.JSON):
+                raise Misuse("--every: the reports are lines of text, or with -o json lines of JSON")
             if (state is None) is not no_lock:
                 raise Misuse("--every: pass --state, a folder that all instances share, or --no-lock if there is one")
             steps |= {"every": every, "all_every": all_every, "state": state}
@@ -203,7 +205,7 @@ async def _maintain_forever(
     async with AsyncExitStack() as stack:
         namespace = await stack.enter_async_context(catalog.open_async())
         if listen is not None:
-            from lance_ns_async.gateway.status import serving_status
+            from lance_ns_async.gateway.maintenance import serving_status
 
             host, port = _address(listen)
             url = await stack.enter_async_context(serving_status(namespace, status, host=host, port=port))

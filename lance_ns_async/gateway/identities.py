@@ -119,6 +119,7 @@ class CallerNamespaces:
     async def __aenter__(self) -> Self:
         self._anonymous = self._open(self._catalogs)
         self.model = self._anonymous.namespace
+        # Tasks, because the error of one end must not end the others, as it would in a group.
         self._sweep = asyncio.create_task(self._close_idle())
         return self
 

@@ -110,8 +110,8 @@ class Metrics:
             gauges[AUDIT_LINES_LOST] = self._audit_log.lost
         if self._snapshot is not None and (load := self._snapshot()) is not None:
             gauges.update((instrument, value(load)) for instrument, value in LOAD.items())
-        shown = {it: totals for it, totals in self._totals.items() if clients or it is not CLIENT_REQUESTS}
-        lines = [line for instrument, totals in shown.items() for line in _render(instrument, totals)]
+        visible = {it: totals for it, totals in self._totals.items() if clients or it is not CLIENT_REQUESTS}
+        lines = [line for instrument, totals in visible.items() for line in _render(instrument, totals)]
         lines.extend(line for gauge, value in gauges.items() for line in _render(gauge, {(): _Total(value)}))
         more: dict[Instrument, dict[_Labels, _Total]] = {}
         for it in self._more() if self._more is not None else ():

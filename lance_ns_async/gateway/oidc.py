@@ -109,6 +109,7 @@ class Issuer:
         except BaseException:
             await self._wire.aclose()
             raise
+        # It lives as long as this object, which is no block of code with a group.
         self._renewal = asyncio.create_task(self._renew())
         return self
 

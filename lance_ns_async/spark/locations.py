@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from lance_namespace.errors import InvalidInputError
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from lance_ns_async.many.engines import OpenedTables
     from lance_ns_async.many.row_results import RankedRows
     from lance_ns_async.many.schemas import Difference, Unify
-    from lance_ns_async.spark.renewal import Renewal
+    from lance_ns_async.spark.renewal import Renew, Renewal
     from lance_ns_async.spark.serve import CatalogService, Resolver
-
-    Renew: TypeAlias = Callable[[Collection[Location], SparkSession], Renewal]
 
 _COLUMNS = pa.schema(
     [

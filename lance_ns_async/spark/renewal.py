@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import TypeAlias
+
+    from pyspark.sql import SparkSession
+
+    from lance_ns_async.spark.resolve.location import Location
     from lance_ns_async.storage.opening import Opener
+
+    Renew: TypeAlias = "Callable[[Collection[Location], SparkSession], Renewal]"
+    """Returns what renews the credentials of tables in tasks of a session."""
 
 
 @dataclass(frozen=True, slots=True)

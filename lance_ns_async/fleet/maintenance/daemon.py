@@ -233,9 +233,10 @@ class _Daemon:
             try:
                 watch.resume(state.token)
             except err.InvalidInputError as e:
-                # The rest is for callers with a token.
-                reason = str(e).removeprefix("since: ").partition(";")[0].replace("the token of a watch", "the state")
-                raise err.InvalidInputError(f"state: {reason}; use a folder for each set of tables") from e
+                raise err.InvalidInputError(
+                    "state: it belongs to another catalog or other tables, or is damaged; use a folder for each set"
+                    " of tables"
+                ) from e
         self.pending, self.all_at, self.stored = dict.fromkeys(state.pending), state.all_at, state
         return watch
 

@@ -114,7 +114,7 @@ def _where(sink: Sink) -> dict[str, Any]:
         return {"dataset_uri": dataset, "mode": "append"}
     mode = "overwrite" if sink.replaces else "create"
     asking = {} if sink.renewal is None else sink.renewal.opener().asking(sink.target)
-    return {"dataset_uri": sink.location, "mode": mode, "storage_options": _options(sink), **asking}
+    return {"dataset_uri": sink.location, "mode": mode, "storage_options": dict(sink.options or {}) or None, **asking}
 
 
 def _options(sink: Sink) -> dict[str, str] | None:

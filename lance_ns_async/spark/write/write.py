@@ -31,18 +31,13 @@ from lance_ns_async.spark.write.task_writer import COLUMN, Sink, fragments_write
 from lance_ns_async.sync import Namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import TypeAlias
-
     from lance import LanceDataset
     from lance.fragment import FragmentMetadata
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from lance_ns_async.spark.renewal import Renewal
-
-    Renew: TypeAlias = Callable[[Collection[Location], SparkSession], Renewal]
+    from lance_ns_async.spark.renewal import Renew, Renewal
 
 MODES = ("create", "append", "overwrite", "ignore")
 

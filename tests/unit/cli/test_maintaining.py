@@ -86,6 +86,7 @@ def test_it_goes_on_until_a_signal(options: list[str], tmp_path: Path, number: s
         (["--every", "1m"], "pass --state, a folder that all instances share, or --no-lock"),
         (["--every", "1m", "--state", "s", "--no-lock"], "pass --state"),
         (["--every", "1m", "--no-lock", "--dry-run"], "not with --dry-run or --out"),
+        (["--every", "1m", "--no-lock", "-o", "csv"], "the reports are lines of text, or with -o json lines of JSON"),
         (["--every", "soon", "--no-lock"], "--every 'soon'"),
         (["--every", "1m", "--no-lock", "--listen", "80"], "use HOST:PORT, such as 127.0.0.1:9102"),
         (["--every", "1m", "--no-lock", "--listen", "192.0.2.1:9"], "host 192.0.2.1, port 9: cannot listen there"),

@@ -80,7 +80,7 @@ async def test_the_next_process_goes_on_where_the_last_one_was(namespace: AsyncN
     assert await runs(namespace, 1, state=state) == [{"t1": "unchanged"}]
     assert await runs(namespace, 1, state=state, all_every=0) == [dict.fromkeys(["t0", "t1", "new"], "unchanged")]
     with pytest.raises(
-        InvalidInputError, match=r"state: it is the state of db\.\*.*use a folder for each set of tables"
+        InvalidInputError, match=r"state: it belongs to another catalog or other tables.*use a folder for each set"
     ):
         await runs(namespace, 1, state=state, what="db.t*")
 
