@@ -194,6 +194,11 @@ class Session:
             return await self.locator.locate(table.id)
         return table
 
+    async def vend(self, table: Table) -> Table:
+        """Does the same for work that is no operation of its own."""
+        with self.operation():
+            return await self.with_credentials(table)
+
     def workers(self, max_in_flight: int | None = None) -> int:
         """Returns the number of concurrent calls; None, or more than the policy allows, means the policy's limit."""
         if max_in_flight is not None and max_in_flight < 1:

@@ -171,7 +171,7 @@ def _spark(stack: ExitStack, master: str | None, settings: Mapping[str, str]) ->
     config = {**settings, **({} if master is None else {"spark.master": master})}
     spark = local_spark("lance-ns maintain", config=config)
     stack.callback(spark.stop)
-    return SparkEngine(spark)
+    return SparkEngine(spark, renew=True)
 
 
 async def _maintain_forever(

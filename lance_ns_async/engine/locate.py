@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, NamespaceNotFoundError, TableNotFoundError
 
@@ -20,6 +20,9 @@ from lance_ns_async.calls.tasks import SingleFlight
 from lance_ns_async.errors import NotALanceTableError
 from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.options import ends_soon
+
+Vend: TypeAlias = Callable[[Table], Awaitable[Table]]
+"""Returns a table with new credentials of its catalog. Cost: a call."""
 
 REMEMBERED_SECONDS = 1.0
 """Seconds for which an outcome is reused without a call."""

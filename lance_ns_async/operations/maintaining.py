@@ -251,7 +251,7 @@ def _task(text: str, fragments: Sequence[FragmentMetadata], target_rows: int) ->
     return RewriteTask(_pack(text), len(fragments), size, written, max(1, rows // target_rows) if rows else 0)
 
 
-def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> str:
+def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str, renew: Callable[[Table], Table]) -> str:
     """Executes a task, and returns its result as text.
 
     Args:
@@ -260,11 +260,14 @@ def execute(table: Table, dataset: LanceDataset, kind: Kind, content: str) -> st
         kind: "examine", whose result is for `parse_examination`; "rewrite", which writes fragments that no version
             contains yet, and whose result is for `commit`; or "clean up", whose result is for `parse_removed`.
         content: Of an `Examination`, a `RewriteTask`, or `CleanupLimits`.
+        renew: Returns the table with credentials that do not end soon.
     """
-    return _EXECUTE[kind](table, dataset, content)
+    if kind == "clean up":
+        return json.dumps(clean_up(table, dataset, CleanupLimits(**json.loads(content)), renew))
+    return _execute_examination(dataset, content) if kind == "examine" else _execute_rewrite(dataset, content)
 
 
-def _execute_examination(_table: Table, dataset: LanceDataset, content: str) -> str:
+def _execute_examination(dataset: LanceDataset, content: str) -> str:
     fields = json.loads(content)
     if fields["cleanup"] is not None:
         fields["cleanup"] = CleanupLimits(**fields["cleanup"])
@@ -278,7 +281,7 @@ def parse_examination(result: str) -> tuple[DatasetState, Sequence[RewriteTask]]
     return DatasetState(**state), [RewriteTask(**task) for task in tasks]
 
 
-def _execute_rewrite(_table: Table, dataset: LanceDataset, content: str) -> str:
+def _execute_rewrite(dataset: LanceDataset, content: str) -> str:
     from lance.optimize import CompactionTask
 
     task: Any = cast(Any, CompactionTask).from_json(_unpack(content))
@@ -289,17 +292,6 @@ def parse_removed(result: str) -> tuple[int, int]:
     """Returns what a "clean up" task has removed; see `clean_up`."""
     versions, size = json.loads(result)
     return versions, size
-
-
-def _execute_cleanup(table: Table, dataset: LanceDataset, content: str) -> str:
-    return json.dumps(clean_up(table, dataset, CleanupLimits(**json.loads(content))))
-
-
-_EXECUTE: Mapping[Kind, Callable[[Table, LanceDataset, str], str]] = {
-    "examine": _execute_examination,
-    "rewrite": _execute_rewrite,
-    "clean up": _execute_cleanup,
-}
 
 
 def commit(dataset: LanceDataset, results: Sequence[str], options: Mapping[str, Any]) -> int:
@@ -347,9 +339,11 @@ def refresh_indexes(dataset: LanceDataset, indexes: Mapping[str, int], options: 
     return version
 
 
-def clean_up(table: Table, dataset: LanceDataset, limits: CleanupLimits) -> tuple[int, int]:
+def clean_up(
+    table: Table, dataset: LanceDataset, limits: CleanupLimits, renew: Callable[[Table], Table]
+) -> tuple[int, int]:
     """Removes old versions and unused files; returns the number of versions, and of bytes."""
-    with cleanups.announced(table):
+    with cleanups.announced(table, renew):
         stats: Any = cast(Any, dataset).cleanup_old_versions(**limits.for_pylance())
     return stats.old_versions, stats.bytes_removed
 

@@ -16,11 +16,14 @@ import anyio
 import anyio.to_thread
 from lance_namespace.errors import InternalError
 
+from lance_ns_async.engine.locate import Vend
 from lance_ns_async.errors import error_about, one_line, shortened
 from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
-from lance_ns_async.model import TableId
+from lance_ns_async.model import EXPIRY, TableId
 from lance_ns_async.operations.maintaining import Kind
 from lance_ns_async.spark import session, tasks
+from lance_ns_async.spark.broker import check_addresses, renewal_endpoint
+from lance_ns_async.spark.renewal import Renewal
 from lance_ns_async.spark.resolve.location import without_expiry
 
 if TYPE_CHECKING:
@@ -53,26 +56,40 @@ class SparkEngine:
         spark: The Spark session; its executors need this package, pylance and pyarrow.
         partitions: Maximum number of Spark tasks; None for at least four for each core, with at most 50 compaction
             tasks or 2 GiB each.
+        renew: Whether tasks renew credentials that expire, by an endpoint in the driver, which asks the catalog.
+
+    Raises:
+        InvalidInputError: `partitions` is below 1; or `renew` with Spark Connect, whose executors cannot reach it.
     """
 
     kinds: frozenset[Kind] = frozenset({"examine", "rewrite", "clean up"})
     at_once: int = 1_024
 
-    def __init__(self, spark: SparkSession, *, partitions: int | None = None) -> None:
+    def __init__(self, spark: SparkSession, *, partitions: int | None = None, renew: bool = False) -> None:
         session.check_partitions(partitions)
         self._spark = spark
         self._partitions = partitions
+        self._addresses = check_addresses(spark) if renew else None
         self._context = session.context_of(spark)
         # The job runs in another thread, which would not inherit the pool of the caller.
         self._pool = None if self._context is None else self._context.getLocalProperty(_POOL)
 
-    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
         """Executes all jobs in one Spark job; those of failed Spark tasks in further ones, in smaller groups.
 
         Args:
             jobs: The jobs, of any number of tables.
             settle: Receives the result of each job, in the event loop.
+            vend: Returns a table with new credentials.
         """
+        expiring = {job.table.id: job.table for job in jobs if EXPIRY in (job.table.storage_options or {})}
+        if self._addresses is None or not expiring:
+            await self._run_all(jobs, settle, None)
+            return
+        async with renewal_endpoint(expiring.values(), vend, self._addresses) as renewal:
+            await self._run_all(jobs, settle, renewal)
+
+    async def _run_all(self, jobs: Sequence[Job], settle: Settle, renewal: Renewal | None) -> None:
         loop = asyncio.get_running_loop()
         waiting: dict[tuple[str, int], Job] = {(str(job.table.id), job.number): job for job in jobs}
         problem: Exception | None = None
@@ -89,7 +106,7 @@ class SparkEngine:
             loop.call_soon_threadsafe(receive, text)
 
         for attempt in range(1, TRIES + 1):
-            groups = self._group([*waiting.values()], attempt)
+            groups = [encode(group, renewal) for group in self._group([*waiting.values()], attempt)]
             try:
                 await self._run(groups, deliver)
             except Exception as e:  # Spark has many classes of errors, and the jobs must be settled after any of them
@@ -154,7 +171,7 @@ class SparkEngine:
             else:
                 self._context.cancelJobGroup(name)
 
-    def _group(self, jobs: Sequence[Job], attempt: int) -> Sequence[str]:
+    def _group(self, jobs: Sequence[Job], attempt: int) -> Sequence[Sequence[Job]]:
         """Returns the jobs of each Spark task; after a failure, one table each, finally in reverse order.
 
         If one table makes its process end, the Spark job fails; then only the tables that were executed at the same
@@ -163,13 +180,12 @@ class SparkEngine:
         if attempt == 1:
             size = sum(job.size for job in jobs)
             number = max(session.default_tasks(self._spark), ceil(len(jobs) / JOBS_A_TASK), ceil(size / BYTES_A_TASK))
-            groups = tasks.distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
-            return [encode(group) for group in groups]
+            return tasks.distribute(jobs, lambda job: job.size + OPENING, self._partitions or number)
         by_table: dict[TableId, list[Job]] = {}
         for job in jobs:
             by_table.setdefault(job.table.id, []).append(job)
-        texts = [encode(group) for group in by_table.values()]
-        return texts[::-1] if attempt == TRIES else texts
+        groups = [*by_table.values()]
+        return groups[::-1] if attempt == TRIES else groups
 
 
 def _message(error: Exception) -> str:
@@ -180,13 +196,13 @@ COLUMN = "result"
 """The only column of the results with Spark Connect."""
 
 
-def encode(jobs: Iterable[Job]) -> str:
-    """Returns the jobs of one task as text, including the storage options."""
+def encode(jobs: Iterable[Job], renewal: Renewal | None = None) -> str:
+    """Returns the jobs of one task as text, including the storage options, and what renews those that expire."""
     rows = []
     for job in jobs:
-        options = without_expiry(job.table.storage_options)
+        options = job.table.storage_options if renewal else without_expiry(job.table.storage_options)
         rows.append((str(job.table.id), job.table.location, options, job.version, job.number, job.kind, job.content))
-    return tasks.encode(rows)
+    return tasks.encode((rows, renewal and (renewal.uri, renewal.token)))
 
 
 def execute(text: str) -> Iterator[str]:
@@ -196,20 +212,23 @@ def execute(text: str) -> Iterator[str]:
     """
     from lance_ns_async.model import Table
     from lance_ns_async.operations import maintaining
-    from lance_ns_async.storage.datasets import Snapshot, open_snapshot
+    from lance_ns_async.storage.datasets import Snapshot
+    from lance_ns_async.storage.opening import Opener
     from lance_ns_async.storage.pylance_errors import translate_errors
 
     # Jobs of one table follow each other and share its dataset.
     key, dataset = None, None
-    for id, location, options, version, number, kind, content in tasks.decode(text):
+    rows, endpoint = tasks.decode(text)
+    opener = Renewal(*endpoint).opener() if endpoint else Opener()
+    for id, location, options, version, number, kind, content in rows:
         started = monotonic()
         result, error = "", None
         table = Table(TableId(id), location, storage_options=options)
         try:
             with translate_errors(table):
                 if dataset is None or key != (id, version):
-                    key, dataset = (id, version), open_snapshot(table, Snapshot(version))
-                result = maintaining.execute(table, dataset, kind, content)
+                    key, dataset = (id, version), opener.open(table, Snapshot(version))
+                result = maintaining.execute(table, dataset, kind, content, opener.renew)
         except Exception as e:  # an error of one table must not end the Spark task, which has further ones
             dataset, error = None, tasks.describe_error(e)
         yield json.dumps((id, number, result, error, monotonic() - started))

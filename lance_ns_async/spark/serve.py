@@ -24,13 +24,15 @@ from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway import Gateway, serving
+from lance_ns_async.gateway.renewals import GRACE
 from lance_ns_async.many.patterns import What
 from lance_ns_async.model import Id, NamespaceId, Page, TableId
 from lance_ns_async.operations import requests
-from lance_ns_async.spark.resolve.location import LEAD, Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport
 from lance_ns_async.spark.session import CATALOG, check_session, has_connector
 from lance_ns_async.spec.routes import ROUTES
+from lance_ns_async.storage.options import LEAD
 from lance_ns_async.sync import Namespace
 
 if TYPE_CHECKING:
@@ -252,9 +254,6 @@ def _moved_ids(request: Any) -> Sequence[TableId]:
 
 
 log: logging.Logger = logging.getLogger(__name__)
-
-GRACE = 5.0
-"""Seconds that open requests have to finish when the context ends."""
 
 _NAME = re.compile(r"\w[\w-]*")
 

@@ -10,12 +10,14 @@ All functions block.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from time import monotonic, time
 from typing import Any
 from uuid import uuid4
+
+from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.model import Table
 from lance_ns_async.storage import files
@@ -36,10 +38,14 @@ accepts requests if its own does not differ by more than 15 minutes.
 """
 
 
+def _same(table: Table) -> Table:
+    return table
+
+
 @contextmanager
-def announced(table: Table) -> Iterator[None]:
+def announced(table: Table, renew: Callable[[Table], Table] = _same) -> Iterator[None]:
     """Announces a clean-up of a table, which chooses its versions within this context. Cost: as of its two steps."""
-    announcement = Announcement(table)
+    announcement = Announcement(table, renew)
     try:
         yield
     finally:
@@ -47,13 +53,19 @@ def announced(table: Table) -> Iterator[None]:
 
 
 class Announcement:
-    """A clean-up that is announced until it is withdrawn. Cost: a listing, and a write of an empty file."""
+    """A clean-up that is announced until it is withdrawn. Cost: a listing, and a write of an empty file.
 
-    def __init__(self, table: Table) -> None:
-        self._session = files.open_files(table.location, table.storage_options)
-        for path, _, age in _announcements(self._session):
+    Args:
+        table: The table.
+        renew: Returns the table with credentials that do not end soon, for clean-ups that outlast them.
+    """
+
+    def __init__(self, table: Table, renew: Callable[[Table], Table] = _same) -> None:
+        self._table, self._renew_credentials = table, renew
+        session = self._files()
+        for path, _, age in _announcements(session):
             if age > _STALE:
-                files.delete(self._session, path)
+                files.delete(session, path)
         self._id = uuid4().hex
         self._paths = [self._write()]
         self._is_over = Event()
@@ -64,23 +76,28 @@ class Announcement:
         """Removes the announcement, because the clean-up is over. Cost: a deletion."""
         self._is_over.set()
         self._renewal.join()
+        session = self._files()
         for path in self._paths:
-            files.delete(self._session, path)
+            files.delete(session, path)
+
+    def _files(self) -> Any:
+        self._table = self._renew_credentials(self._table)
+        return files.open_files(self._table.location, self._table.storage_options)
 
     def _write(self) -> str:
         path = f"{_FOLDER}/{int(time() * 1_000)}-{self._id}"
         with tempfile.NamedTemporaryFile(prefix="lance-cleanup-") as empty:
-            self._session.upload_file(empty.name, path)
+            self._files().upload_file(empty.name, path)
         return path
 
     def _renew(self) -> None:
         while not self._is_over.wait(_RENEWAL):
             # A failure is repeated for as long as the last announcement counts.
-            with suppress(OSError):
+            with suppress(OSError, LanceNamespaceError):
                 self._paths.append(self._write())
                 # The last one stays beside the new one, for listings that have begun.
                 if len(self._paths) > 2:
-                    files.delete(self._session, self._paths.pop(0))
+                    files.delete(self._files(), self._paths.pop(0))
 
 
 def wait_for_end(table: Table) -> str | None:

@@ -60,6 +60,16 @@ def has_credentials(options: Mapping[str, str] | None) -> bool:
     return any(_split(key)[1] in _SECRETS for key in options or ())
 
 
+LEAD = 60.0
+"""Default number of seconds before their expiry from which credentials count as expired."""
+
+
+def expiry(options: Mapping[str, str] | None) -> float | None:
+    """Returns the expiry of storage options, in seconds since 1970; None if they contain none."""
+    millis = (options or {}).get(EXPIRY, "")
+    return int(millis) / 1000 if millis.isdecimal() else None
+
+
 def ends_soon(options: Mapping[str, str] | None) -> bool:
     """Returns whether the credentials expire, and so soon that Lance would request new ones."""
     options = options or {}

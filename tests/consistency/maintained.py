@@ -26,6 +26,7 @@ import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async import AsyncNamespace
+from lance_ns_async.engine.locate import Vend
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, MaintenanceStatus, maintain_forever, plan_maintenance
 from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
 from lance_ns_async.operations import maintaining
@@ -81,10 +82,10 @@ class NotingEngine(LocalEngine):
         super().__init__(opener, timeout=60)
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
         tables = sorted({str(job.table.id) for job in jobs})
         self._note("begin", tables)
-        await super().run(jobs, settle)
+        await super().run(jobs, settle, vend)
         self._note("end", tables)
 
     def _note(self, what: str, tables: Sequence[str]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -14,8 +15,9 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from lance_ns_async import Namespace
+from lance_ns_async.engine.locate import Vend
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, sync
-from lance_ns_async.fleet.maintenance.engine import Job, JobResult
+from lance_ns_async.fleet.maintenance.engine import Job, JobResult, Settle
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import Examination
@@ -127,6 +129,26 @@ def test_a_frame_made_before_renews_its_credentials_on_request(
     assert resolver.write(rows, "shop.prices.new", renew=True).rows == 3
 
 
+def test_maintenance_renews_credentials(
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession
+) -> None:
+    class Withdrawing(SparkEngine):
+        async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
+            s3.revoked.update(catalog.issued)
+            await super().run(jobs, settle, vend)
+
+    for name in ("t0000", "t0001"):
+        lance.write_dataset(prices(2.0), uri(name), mode="append", storage_options=s3.options)
+    namespace = resolver.namespace
+    assert isinstance(namespace, Namespace)
+    options: Any = {"compact": MERGE_ALL, "cleanup": CleanupOptions(older_than="0s", delete_unverified=True)}
+    report = sync.maintain(namespace, "shop.prices.*", engine=Withdrawing(spark, renew=True), **options)
+    assert report.counts == {"maintained": 2}, report.problems
+    assert report.counters["versions removed"] == 6
+    failed = sync.maintain(namespace, "shop.prices.*", engine=Withdrawing(spark), **options)
+    assert failed.counts == {"denied": 2} and "400 Bad Request" in failed.problems[0].reason
+
+
 def test_writes_of_tasks_renew_credentials(
     s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession
 ) -> None:
@@ -202,6 +224,10 @@ def test_versions_of_the_catalog_are_committed_by_the_driver(spark: SparkSession
             assert (at.version, at.fragments, at.rows) == (5, 1, 180)
 
 
+async def vend(table: Table) -> Table:
+    raise AssertionError("nothing expires")
+
+
 async def test_results_arrive_with_each_spark_task_and_errors_are_results(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     dataset = lance.write_dataset(pa.table({"id": range(40)}), path, max_rows_per_file=4)
@@ -213,7 +239,7 @@ async def test_results_arrive_with_each_spark_task_and_errors_are_results(spark:
     jobs = [Job(table, "rewrite", task.content, 1, n) for n, task in enumerate(tasks)]
     jobs.append(Job(gone, "rewrite", tasks[0].content, 1))
     results: list[JobResult] = []
-    await SparkEngine(spark).run(jobs, results.append)
+    await SparkEngine(spark).run(jobs, results.append, vend)
     assert sorted((str(it.id), it.number) for it in results) == [("gone", 0), ("t", 0), ("t", 1)]
     contents = [it.content for it in sorted(results, key=lambda it: it.number) if it.error is None]
     maintaining.commit(dataset, contents, {})

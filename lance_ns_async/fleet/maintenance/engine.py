@@ -12,6 +12,7 @@ from lance_namespace.errors import LanceNamespaceError
 
 from lance_ns_async.calls.deadline import deadline
 from lance_ns_async.calls.tasks import each
+from lance_ns_async.engine.locate import Vend
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.operations import maintaining
 from lance_ns_async.operations.maintaining import Kind
@@ -67,8 +68,14 @@ class Engine(Protocol):
     def at_once(self) -> int:
         """The number of tables that are begun together, if a run may have to end before all are done."""
 
-    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
-        """Executes all jobs; each of them is settled once, also if it fails, and soon after it has ended."""
+    async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
+        """Executes all jobs; each of them is settled once, also if it fails, and soon after it has ended.
+
+        Args:
+            jobs: The jobs, of any number of tables.
+            settle: Receives the result of each job, in the event loop.
+            vend: Returns a table with new credentials, for engines whose tasks cannot ask the catalog.
+        """
 
 
 class LocalEngine:
@@ -91,8 +98,8 @@ class LocalEngine:
         self._timeout = timeout
         self._tasks = tasks or max(TASKS, os.cpu_count() or 1)
 
-    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
-        """Executes all jobs in threads."""
+    async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
+        """Executes all jobs in threads, which renew credentials themselves."""
 
         async def execute(job: Job) -> None:
             started = monotonic()
@@ -108,4 +115,4 @@ class LocalEngine:
 
     def _execute(self, job: Job) -> str:
         dataset = self._opener.open(job.table, Snapshot(job.version))
-        return maintaining.execute(job.table, dataset, job.kind, job.content)
+        return maintaining.execute(job.table, dataset, job.kind, job.content, self._opener.renew)

@@ -226,7 +226,9 @@ class Maintenance:
                         if self._is_for_engine("clean up", candidate):
                             to_clean.append(candidate)
                             return
-                        work = partial(maintaining.clean_up, candidate.table, limits=limits)
+                        work = partial(
+                            maintaining.clean_up, candidate.table, limits=limits, renew=self.session.opener.renew
+                        )
                         self._note_removed(candidate, await self._change(candidate.table, work))
             except err.LanceNamespaceError as e:
                 self._fail(candidate, e)
@@ -292,7 +294,7 @@ class Maintenance:
             problem: Exception | None = None
             try:
                 if jobs:
-                    await self.engine.run(jobs, settle)
+                    await self.engine.run(jobs, settle, self.session.vend)
             except Exception as e:  # an error of the engine itself; what has been settled is committed first
                 problem = e
         if problem is not None:

@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lance_ns_async.many.patterns import Selection
 from lance_ns_async.model import EXPIRY, Table, TableId
 from lance_ns_async.storage.datasets import Details
+from lance_ns_async.storage.options import LEAD, expiry
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SOON = 600.0
 """Number of seconds before their expiry from which storage options cause a warning."""
-
-
-def expiry(storage_options: Mapping[str, str] | None) -> float | None:
-    """Returns the expiry of storage options, in seconds since 1970; None if they contain none."""
-    millis = (storage_options or {}).get(EXPIRY, "")
-    return int(millis) / 1000 if millis.isdecimal() else None
 
 
 def without_expiry(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -100,10 +95,6 @@ def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
         "it starts with: refresh the locations before each long job",
         stacklevel=stacklevel + 1,
     )
-
-
-LEAD = 60.0
-"""Default number of seconds before their expiry from which storage options count as expired."""
 
 
 @dataclass(slots=True)

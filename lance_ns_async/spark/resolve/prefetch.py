@@ -24,10 +24,11 @@ from lance_ns_async.many.patterns import Selection, matcher
 from lance_ns_async.many.search import SearchResult, search
 from lance_ns_async.model import NamespaceId, Table, TableId
 from lance_ns_async.progress import ProgressCallback, Steps, show_progress
-from lance_ns_async.spark.resolve.location import LEAD, CacheEntry, Location, LocationCache, without_expiry
+from lance_ns_async.spark.resolve.location import CacheEntry, Location, LocationCache, without_expiry
 from lance_ns_async.spark.resolve.report import PrefetchReport, one_error, report
 from lance_ns_async.storage.datasets import Details, Snapshot, read_details
 from lance_ns_async.storage.opening import Opener
+from lance_ns_async.storage.options import LEAD
 from lance_ns_async.storage.threads import THREADS, in_thread
 from lance_ns_async.tabular import Subject
 

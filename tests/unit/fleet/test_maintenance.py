@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async import Namespace, TableId
+from lance_ns_async.engine.locate import Vend
 from lance_ns_async.fleet import CleanupOptions, CompactOptions, IndexOptions, MaintenancePlan, Report, sync
 from lance_ns_async.fleet.maintenance.engine import Job, LocalEngine, Settle
 from lance_ns_async.fleet.maintenance.plan import TablePlan, by_worth, tables_to_leave
@@ -77,10 +78,10 @@ class Interfering(LocalEngine):
         self.before = before
         self.rounds: list[int] = []
 
-    async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
+    async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
         self.rounds.append(len(jobs))
         results: list[Any] = []
-        await super().run(jobs, results.append)
+        await super().run(jobs, results.append, vend)
         for job in jobs:
             await anyio.to_thread.run_sync(self.before, job)
         for result in results:
@@ -422,10 +423,10 @@ def test_a_run_that_is_stopped_leaves_finished_and_unchanged_tables(namespace: N
             raise Killed
 
     class Stopping(LocalEngine):
-        async def run(self, jobs: Sequence[Job], settle: Settle) -> None:
+        async def run(self, jobs: Sequence[Job], settle: Settle, vend: Vend) -> None:
             for job in jobs:
                 kill(job)
-                await super().run([job], settle)
+                await super().run([job], settle, vend)
 
     with pytest.raises(Killed):
         maintain_now(namespace, "db.*", engine=Stopping(Opener(), timeout=60))

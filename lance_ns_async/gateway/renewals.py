@@ -1,0 +1,112 @@
+"""Endpoints from which the workers of a job get the credentials of its tables, and renew them when they expire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
+from time import time
+from typing import Any, NoReturn
+
+import lance_namespace as spec
+from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
+
+from lance_ns_async.calls.tasks import SingleFlights
+from lance_ns_async.engine.locate import Vend
+from lance_ns_async.facade.background_loop import BackgroundLoop
+from lance_ns_async.gateway.server import serving
+from lance_ns_async.many.patterns import What
+from lance_ns_async.model import Table, TableId, same_place
+from lance_ns_async.operations import requests
+from lance_ns_async.storage.options import LEAD, expiry
+from lance_ns_async.sync import Namespace
+
+GRACE = 5.0
+"""Seconds that open requests have to finish when an endpoint ends."""
+
+
+class RenewedTables:
+    """Some tables, for `serving`: each is described with credentials, which the catalog renews once a lifetime."""
+
+    def __init__(self, tables: Iterable[Table], vend: Vend) -> None:
+        """Makes no call.
+
+        Args:
+            tables: The tables, with their present credentials.
+            vend: Asks the catalog.
+        """
+        self._tables = {table.id: table for table in tables}
+        self._fresh_until = {id: _expiry(table) - LEAD for id, table in self._tables.items()}
+        self._vend = vend
+        self._flights = SingleFlights(self._renew)
+
+    async def describe_table(self, request: spec.DescribeTableRequest) -> spec.DescribeTableResponse:
+        """Describes a table; the requested version is not checked, because the reader opens it or fails."""
+        id = TableId(request.id or ())
+        if id not in self._tables:
+            _refuse(id, "this endpoint is for other tables")
+        if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
+            _refuse(id, "this endpoint gives locations and credentials alone; ask the catalog")
+        table = self._tables[id] if time() < self._fresh_until[id] else await self._flights.outcome(id)
+        return requests.description(table, with_uri=request.with_table_uri)
+
+    async def _renew(self, id: TableId) -> Table:
+        began, before = time(), self._tables[id]
+        table = await self._vend(before)
+        if not same_place(table.location, before.location):
+            raise TableNotFoundError(f"Table not found: {id} (it is at another location now)")
+        self._tables[id] = table
+        # Credentials may live for less than a minute.
+        lifetime = _expiry(table) - began
+        self._fresh_until[id] = began + lifetime - min(LEAD, lifetime / 4)
+        return table
+
+
+def _expiry(table: Table) -> float:
+    """Returns when the credentials of the table expire, in seconds since 1970; infinity for never."""
+    moment = expiry(table.storage_options)
+    return inf if moment is None else moment
+
+
+def _refuse(id: TableId, why: str) -> NoReturn:
+    raise UnsupportedOperationError(f"table {id}: {why}")
+
+
+@contextmanager
+def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> Iterator[Mapping[str, Any]]:
+    """Gives workers of Ray or Daft the credentials of tables, and renews them, while the context is open.
+
+    Workers ask an endpoint in this process, with a token that is good for these tables alone. It asks the catalog for
+    them, so that no secret of the catalog leaves this process. There is no TLS: the network must be trusted.
+
+    Args:
+        namespace: The catalog.
+        what: Ids and patterns of tables, which exist.
+        host: The address of this process, at which the workers reach it, and on which it listens.
+
+    Yields:
+        The arguments `namespace_impl` and `namespace_properties` of lance-ray and daft-lance. They contain the token.
+
+    Raises:
+        LanceNamespaceError: A table cannot be described, or a namespace not listed.
+        UnsupportedOperationError: The catalog commits the versions of a table, which workers must tell it.
+        InvalidInputError: The address is not one of this machine.
+
+    Cost:
+        One describe for each table with credentials, and later one for each table and lifetime of its credentials.
+    """
+    tables = namespace.describe_tables(what, vend_credentials=True).raise_for_errors().tables.values()
+    for table in tables:
+        if table.managed_versioning:
+            _refuse(table.id, "the catalog commits its versions; let the workers connect to the catalog")
+
+    async def vend(table: Table) -> Table:
+        return await namespace.arun(lambda client: client.session.vend(table))
+
+    loop = BackgroundLoop.lease()
+    try:
+        server = serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE)
+        with loop.keep_open(server) as gateway:
+            yield {"namespace_impl": "rest", "namespace_properties": gateway.properties}
+    finally:
+        loop.release()
