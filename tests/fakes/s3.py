@@ -60,16 +60,16 @@ class KeyedS3(FakeS3):
 class RenewingPolaris(FakePolaris):
     """A Polaris whose tables are in an S3, with a different vended key each time: `KEY1`, `KEY2` ..."""
 
-    def __init__(self, s3: FakeS3) -> None:
+    def __init__(self, s3: FakeS3, credential: tuple[str, str] | None = None, secret: str = "hush") -> None:
         config: dict[str, Any] = {
             "s3.access-key-id": _KEY.decode(),
-            "s3.secret-access-key": "hush",
+            "s3.secret-access-key": secret,
             "s3.session-token-expires-at-ms": _EXPIRY.decode(),
             "s3.endpoint": s3.url,
             "s3.path-style-access": "true",
             "client.region": "us-east-1",
         }
-        super().__init__(credential=None, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
+        super().__init__(credential=credential, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
         self.lasts = 3600.0  # Announced lifetime of the next keys, in seconds
         self.issued: list[str] = []  # The vended keys
 

@@ -22,8 +22,9 @@ from pyspark.sql import functions as f
 
 from lance_ns_async import Namespace
 from lance_ns_async.fleet import CompactOptions, sync
-from lance_ns_async.spark import LocationResolver, Locations, SparkEngine
+from lance_ns_async.spark import LocationResolver, Locations, SparkEngine, broker
 from lance_ns_async.spark.local import local_spark
+from lance_ns_async.spark.renewal import Renewal
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import KeyedS3, RenewingPolaris
 from tests.support import budget
@@ -173,8 +174,44 @@ def with_decoded(text: str) -> str:
     return "\n".join(parts)
 
 
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Provides the tokens of all endpoints for renewals."""
+    tokens: list[str] = []
+
+    def note(uri: str, token: str) -> Renewal:
+        tokens.append(token)
+        return Renewal(uri, token)
+
+    monkeypatch.setattr(broker, "Renewal", note)
+    return tokens
+
+
+def renew_everywhere(spark: SparkSession) -> None:
+    """Reads, searches, writes and maintains tables whose keys are withdrawn before; all secrets contain SECRET."""
+    with_vectors = rows(1).append_column("v", pa.array([[0.0, 1.0]] * 10, pa.list_(pa.float32(), 2)))
+    with KeyedS3() as s3, RenewingPolaris(s3, ("root", SECRET), SECRET) as catalog:
+        for name in catalog.add_lance_tables("cat", ("db",), 6):
+            lance.write_dataset(with_vectors, f"s3://lake/cat/db/{name}", storage_options=s3.options)
+        catalog.lasts = 40.0
+        with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
+            locations = resolver.prefetch("cat.db.*", on_error="raise")
+            s3.revoked.update(catalog.issued)
+            frame = locations.dataframe(spark, renew=True)
+            assert frame.count() == 60
+            frame.explain("extended")
+            assert len(locations.search(spark, vector=[0.0, 1.0], k=3, renew=True).rows) == 3
+            df = spark.range(0, 80, 1, 4).withColumn("name", f.concat(f.lit("n"), f.col("id") % WRITTEN))
+            assert not resolver.write_many(df, by="name", into="cat.db", renew=True, progress=False).failed
+            assert resolver.write(spark.range(5), "cat.db.n9", renew=True).rows == 5
+            driver = resolver.namespace
+            assert isinstance(driver, Namespace)
+            report = sync.maintain(driver, "cat.db.n?", compact=MERGE_ALL, engine=SparkEngine(spark, renew=True))
+            assert report.counts == {"maintained": 1, "unchanged": WRITTEN}
+
+
 def test_event_log_output_and_command_lines_tell_no_secret(
-    spark: SparkSession, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tokens: list[str]
 ) -> None:
     with Namespace.connect("dir", {"root": str(tmp_path), "storage.aws_secret_access_key": SECRET}) as ns:
         ns.create_namespace({"id": ["db"]})
@@ -183,7 +220,9 @@ def test_event_log_output_and_command_lines_tell_no_secret(
         frame.createOrReplaceTempView("secretly")
         assert spark.sql("select * from secretly where id > 1").count() == 2
         frame.explain("extended")
-    # Of all processes of the machine: the secret is random, so none but the tests' can tell it.
+    renew_everywhere(spark)
+    assert len(tokens) > 3
+    # Of all processes of the machine: the secrets are random, so none but the tests' can tell them.
     commands = subprocess.run(("ps", "-A", "-ww", "-o", "args="), capture_output=True, text=True, check=True).stdout
     assert "deploy.SparkSubmit" in commands and "CoarseGrainedExecutorBackend" in commands
     printed = capsys.readouterr().out
@@ -193,4 +232,6 @@ def test_event_log_output_and_command_lines_tell_no_secret(
     assert any("SparkListenerSQLExecutionStart" in text and "secretly" in text for text in events)
     logs = [file.read_text() for file in (home / "driver.log", *(home / "work").rglob("std*"))]
     assert len(logs) >= 1 + 2 * EXECUTORS
-    assert not [text for text in (*commands.splitlines(), printed, *events, *logs) if SECRET in with_decoded(text)]
+    for text in (*commands.splitlines(), printed, *events, *logs):
+        decoded = with_decoded(text)
+        assert not [secret for secret in (SECRET, *tokens) if secret in decoded]

@@ -249,9 +249,21 @@ async def open_tables(
     schemas: dict[object, object] = {}
 
     async def read(table: Table) -> Details:
-        # The version is known and the credentials are new, so Lance needs no calls to the catalog.
-        plain = replace(table, managed_versioning=False, storage_options=without_expiry(table.storage_options))
-        return await in_thread(table, lambda: read_details(opener.open(plain, Snapshot(version=table.version))))
+        def open_now(table: Table) -> Details:
+            # The version is known and the credentials are new, so Lance needs no calls to the catalog.
+            plain = replace(table, managed_versioning=False, storage_options=without_expiry(table.storage_options))
+            return read_details(opener.open(plain, Snapshot(version=table.version)))
+
+        def open_then() -> Details:
+            try:
+                return open_now(table)
+            except (err.UnauthenticatedError, err.PermissionDeniedError):
+                # The credentials may have ended while other tables were described and opened.
+                if (renewed := opener.renew(table)) is table:
+                    raise
+                return open_now(renewed)
+
+        return await in_thread(table, open_then)
 
     async def open_one(table: Table) -> Details:
         try:

@@ -156,3 +156,11 @@ def test_executors_of_a_cluster_get_the_address_of_the_driver(
         assert brokers.renewal([locations[TableId("shop.db.t0000")]], spark).uri.startswith(expected)
     finally:
         brokers.close()
+
+
+def test_a_prefetch_renews_credentials_that_end_before_a_dataset_is_opened(
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver
+) -> None:
+    s3.revoked.update(f"KEY{n + 1}" for n in range(TABLES))
+    assert [it.rows for it in resolver.prefetch("shop.db.*", on_error="raise").values()] == [len(ROWS)] * TABLES
+    assert len(catalog.issued) == 2 * TABLES
