@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
+from html import escape
 from typing import Any, Literal
 from urllib.parse import parse_qsl, quote_plus, urlencode
 
@@ -34,6 +35,7 @@ class FakeIssuer(FakeServer):
         self.client, self.secret = "explorer", ""  # The client of the authorization code flow; public without a secret
         self.authentication = ["client_secret_basic", "client_secret_post"]  # The ways in which it may authenticate
         self.redirect_uris: set[str] = set()
+        self.has_form = False  # Whether a button stands between the authorization request and its response
         self.user: dict[str, Any] = {}  # Changes of the claims of the user's access token
         self.id_claims: dict[str, Any] = {}  # Changes of the claims of the user's ID token
         self.codes: dict[str, dict[str, str]] = {}  # The authorization request of each unused code
@@ -90,7 +92,9 @@ class FakeIssuer(FakeServer):
     def handle(self, request: Received) -> Answer:
         if str(request) == f"POST {_TOKEN}":
             return self._give_token(request, dict(parse_qsl(request.body.decode())))
-        if str(request).startswith(f"GET {_AUTH}?"):
+        if request.path.startswith(f"{_AUTH}?"):
+            if self.has_form and request.method == "GET":
+                return Answer.of(f'<form method="post" action="{escape(request.path)}"><button>Log in</button></form>')
             return self._authorize(dict(parse_qsl(request.path.partition("?")[2])))
         if str(request) == f"GET {_CERTS}":
             return Answer.of({"keys": [*self.published.values()]})

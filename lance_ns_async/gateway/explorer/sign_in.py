@@ -204,4 +204,4 @@ class CodeFlow:
         if isinstance(methods, list) and "client_secret_post" in methods and "client_secret_basic" not in methods:
             return {"client_id": self._client_id, "client_secret": secret}, {}
         pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
-        return {}, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        return {}, {"Authorization": MaskedText(f"Basic {base64.b64encode(pair.encode()).decode()}")}

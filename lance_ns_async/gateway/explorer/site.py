@@ -29,6 +29,7 @@ from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.wire import body
+from lance_ns_async.masked import MaskedText
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
@@ -83,7 +84,7 @@ class Explorer:
         self._idle = idle
         # Half of it is for DuckDB, and half for the rows that Lance reads ahead.
         self._sql_memory = min(_SQL_MEMORY, memory // 2)
-        self._sessions = TemporaryValues[str](LIFETIME)  # The tokens that browsers have signed in with.
+        self._sessions = TemporaryValues[MaskedText](LIFETIME)  # The tokens that browsers have signed in with.
         self._flow = flow
         self._public_url = public_url
         self._forms = FormTokens()
@@ -271,7 +272,7 @@ class Explorer:
             await self._access.identify({TOKEN_HEADER: token}, entry)
         except RequestError as e:
             return self._sign_in(request, next, status=e.status, message=refusal if e.status == 401 else str(e))
-        self._set_cookie(request, page, _SESSION, self._sessions.add(token), LIFETIME)
+        self._set_cookie(request, page, _SESSION, self._sessions.add(MaskedText(token)), LIFETIME)
         return page
 
     async def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:

@@ -159,7 +159,7 @@ async def serve(
         properties |= {"oauth2_server_uri": issuer.token_endpoint, "credential": "gateway:client-secret"}
     else:
         properties |= {"auth-token": issuer.sign(sub="ann")}
-    oidc = {"oidc_issuer": issuer.issuer, "audience": "lake", "oidc_client_id": issuer.client}
+    oidc: dict[str, Any] = {"oidc_issuer": issuer.issuer, "audience": "lake", "oidc_client_id": issuer.client}
     async with (
         CallerNamespaces({mount: ("rest", properties)}, identity, **options) as callers,
         serving(callers, tokens=file, token="owner", ui=True, grace=1, **oidc) as gateway,
