@@ -73,6 +73,20 @@ def serve(
     audience: Annotated[
         str | None, Option(metavar="NAME", help="The audience (aud) that tokens of --oidc-issuer must have.")
     ] = None,
+    oidc_client_id: Annotated[
+        str | None,
+        Option(metavar="ID", help="Sign in browsers at --oidc-issuer by this client, whose redirect is /ui/callback."),
+    ] = None,
+    oidc_client_secret_file: Annotated[
+        Path | None, Option(metavar="FILE", help="The secret of --oidc-client-id, if the client is not public.")
+    ] = None,
+    oidc_scope: Annotated[
+        str | None, Option(metavar="SCOPES", help="Scopes that browsers request at the sign-in, beside openid.")
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        Option(metavar="URL", help="Address by which browsers know the gateway, behind a proxy that ends TLS."),
+    ] = None,
     identity: Annotated[
         Literal["own", "forward", "exchange"],
         Option(
@@ -142,6 +156,9 @@ def serve(
     if identity != "own" and not oidc_issuer:
         raise Misuse(f"--identity {identity}: requires --oidc-issuer, whose tokens the callers have")
     token = _token(token_file)
+    if oidc_client_secret_file is not None:
+        oidc_client_secret_file = oidc_client_secret_file.expanduser()
+        warn_if_exposed(oidc_client_secret_file, "the secret of --oidc-client-id")
     tls = _tls(tls_cert, tls_key)
     if not is_loopback(host):
         if token is None and tokens is None:
@@ -164,6 +181,10 @@ def serve(
         tokens=tokens and tokens.expanduser(),
         oidc_issuer=oidc_issuer,
         audience=audience,
+        oidc_client_id=oidc_client_id,
+        oidc_client_secret_file=oidc_client_secret_file,
+        oidc_scope=oidc_scope,
+        public_url=public_url,
         read_only=read_only,
         delimiter=delimiter,
         tls=tls,

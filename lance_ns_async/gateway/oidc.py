@@ -24,6 +24,7 @@ from lance_namespace.errors import InvalidInputError, LanceNamespaceError, Servi
 from lance_ns_async.errors import one_line, shortened
 from lance_ns_async.gateway.rights import Principal
 from lance_ns_async.gateway.wire import is_loopback
+from lance_ns_async.transports.http.transport import encode_form
 from lance_ns_async.transports.http.wire import AiohttpWire, environment_proxy
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _TYPES = ("jwt", "at+jwt")  # Values of the header `typ`; others are for example
 _UNSUPPORTED = {"b64", "crit", "cty", "enc", "zip"}  # Headers of tokens that are nested, encrypted or extended.
 _TIMES = ("exp", "nbf", "iat")
 _SUBJECT = re.compile(r"[!-~]{1,255}")  # OpenID Connect allows 255 ASCII characters; spaces would confuse logs.
+_ERROR = re.compile(r"[a-z_]{1,64}")  # Values of `error` in RFC 6749 and its extensions.
 _LEEWAY = 30  # Seconds by which the clocks of the issuer and of this machine may differ.
 
 _MAX_AGE = 300.0  # Seconds after which the keys are read again, so that removed keys are no longer accepted.
@@ -79,12 +81,13 @@ class Verified:
 class Issuer:
     """The keys of an issuer, which are renewed while its context is open, and the tokens verified with them."""
 
-    def __init__(self, url: str, audience: str) -> None:
+    def __init__(self, url: str, audience: str, endpoints: Sequence[str] = ()) -> None:
         """Makes no call yet.
 
         Args:
             url: The issuer, exactly as its tokens name it.
             audience: What tokens must be for.
+            endpoints: The names of the addresses, beside that of the keys, that its configuration must have.
         """
         try:
             import cryptography  # noqa: F401 - PyJWT needs it for public keys, and can be installed without it
@@ -94,7 +97,10 @@ class Issuer:
         if not audience:
             raise InvalidInputError("audience: must not be empty")
         self._jwt = jwt
-        self._url, self._audience = _check_url(url, "oidc_issuer"), audience
+        self.url, self.audience = _check_url(url, "oidc_issuer"), audience
+        self.configuration: Mapping[str, Any] = {}
+        """Its discovery document, whose `endpoints` were checked."""
+        self._endpoints = endpoints
         self._keys: Mapping[str, PyJWK] = {}
         self._content = b""  # The document of the keys.
         self._verified: OrderedDict[bytes, Verified] = OrderedDict()
@@ -135,6 +141,12 @@ class Issuer:
         return known
 
     async def _verify(self, token: str, rules: Sequence[Rule]) -> Verified:
+        claims = await self.claims(token, self.audience)
+        name = f"oidc:{claims['sub']}"
+        return Verified(name, _grant(rules, claims, name), claims["exp"] + _LEEWAY, self._keys, rules)
+
+    async def claims(self, token: str, audience: str) -> Mapping[str, Any]:
+        """Returns the claims of a token for an audience; raises TokenError if it is not accepted."""
         if len(token) > MAX_TOKEN or not _JWT.fullmatch(token):
             raise TokenError("wrong")
         try:
@@ -144,8 +156,8 @@ class Issuer:
                 token,
                 key,
                 algorithms=[*_ALGORITHMS.values()],
-                audience=self._audience,
-                issuer=self._url,
+                audience=audience,
+                issuer=self.url,
                 leeway=_LEEWAY,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
@@ -159,8 +171,22 @@ class Issuer:
         except (self._jwt.PyJWTError, ValueError, RecursionError) as e:
             log.debug("gateway: a JWT is refused: %s", shortened(one_line(str(e)), 200))
             raise TokenError("wrong") from None
-        name = f"oidc:{claims['sub']}"
-        return Verified(name, _grant(rules, claims, name), claims["exp"] + _LEEWAY, self._keys, rules)
+        return claims
+
+    async def request_tokens(self, form: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, Any]:
+        """Returns the response of the token endpoint; raises InvalidInputError or ServiceUnavailableError.
+
+        Cost: one remote call.
+        """
+        url = self.configuration["token_endpoint"]
+        content, content_type = encode_form(form)
+        headers = {**headers, "Content-Type": content_type, "Accept": "application/json"}
+        response = await self._send("POST", url, headers=headers, content=content)
+        if response.status_code in (400, 401):
+            # Descriptions may repeat what was sent.
+            code = str(self._object(response.content).get("error"))
+            raise self._error(f"{url} has the error {code if _ERROR.fullmatch(code) else 'in another form'}")
+        return self._object(self._content_of(response, url))
 
     async def _key(self, header: Mapping[str, Any]) -> PyJWK:
         """Returns the key that a header names; raises ValueError if there is none, or if the header is not allowed."""
@@ -199,22 +225,29 @@ class Issuer:
 
     async def _read(self) -> None:
         """Reads the addresses and the keys of the issuer."""
-        discovery = self._object(await self._get(f"{self._url.rstrip('/')}/.well-known/openid-configuration"))
-        if (named := discovery.get("issuer")) != self._url:
+        discovery = self._object(await self._get(f"{self.url.rstrip('/')}/.well-known/openid-configuration"))
+        if (named := discovery.get("issuer")) != self.url:
             raise self._error(f"its configuration is that of {named!r}; use the issuer exactly as it is named there")
-        keys_url = _check_url(discovery.get("jwks_uri"), f"oidc_issuer {self._url!r}: jwks_uri")
-        content = await self._get(keys_url)
+        for name in ("jwks_uri", *self._endpoints):
+            _check_url(discovery.get(name), f"oidc_issuer {self.url!r}: {name}")
+        content = await self._get(discovery["jwks_uri"])
+        self.configuration = discovery
         if content != self._content:
             self._keys = self._parse_keys(content)
             self._content = content
 
     async def _get(self, url: str) -> bytes:
+        return self._content_of(await self._send("GET", url), url)
+
+    async def _send(self, method: str, url: str, **content: Any) -> httpx.Response:
         try:
             async with asyncio.timeout(_PATIENCE):
-                response = await self._wire.handle_async_request(httpx.Request("GET", url))
+                return await self._wire.handle_async_request(httpx.Request(method, url, **content))
         except (httpx.RequestError, httpx.InvalidURL, TimeoutError) as e:
             reason = one_line(str(e)) or f"no response within {_PATIENCE:g} s"
-            raise ServiceUnavailableError(f"oidc_issuer {self._url!r}: {url}: {reason}") from e
+            raise ServiceUnavailableError(f"oidc_issuer {self.url!r}: {url}: {reason}") from e
+
+    def _content_of(self, response: httpx.Response, url: str) -> bytes:
         if response.status_code != 200:
             raise self._error(f"{url} has the status {response.status_code}")
         return response.content
@@ -243,7 +276,7 @@ class Issuer:
         try:
             key = self._jwt.PyJWK(public, algorithm)
         except (self._jwt.PyJWTError, ValueError, TypeError) as e:
-            log.warning("gateway: oidc_issuer %r: a key is malformed (%s)", self._url, type(e).__name__)
+            log.warning("gateway: oidc_issuer %r: a key is malformed (%s)", self.url, type(e).__name__)
             return None
         return key if kind != "RSA" or _MIN_RSA_BITS <= key.key.key_size <= _MAX_RSA_BITS else None
 
@@ -254,12 +287,12 @@ class Issuer:
             raise self._error("its response is no JSON object") from None
 
     def _error(self, problem: str) -> InvalidInputError:
-        return InvalidInputError(f"oidc_issuer {self._url!r}: {shortened(one_line(problem), 500)}")
+        return InvalidInputError(f"oidc_issuer {self.url!r}: {shortened(one_line(problem), 500)}")
 
 
 def _check_url(url: object, label: str) -> str:
     """Returns a URL that is protected by TLS or leads to this machine; raises InvalidInputError for any other."""
-    text = url if isinstance(url, str) and url.isascii() and not set(url) & set("@?#") else ""
+    text = url if isinstance(url, str) and re.fullmatch("[!-~]*", url) and not set(url) & set("@?#") else ""
     try:
         parts = urlsplit(text)
         host = parts.hostname if parts.port != 0 else None

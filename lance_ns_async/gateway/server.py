@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from lance_ns_async.gateway import openapi, parsing, responses, wire
 from lance_ns_async.gateway.access import TOKEN_HEADER, Access, Tokens
 from lance_ns_async.gateway.allowed_locations import AllowedLocations
+from lance_ns_async.gateway.explorer.sign_in import ENDPOINTS, CodeFlow
 from lance_ns_async.gateway.identities import CallerNamespaces, SharedNamespace
 from lance_ns_async.gateway.limits import MAX_ANSWER_BYTES, MAX_BYTES, Limits, Memory, RemoteGuard, Share
 from lance_ns_async.gateway.metrics import Metrics
@@ -99,6 +100,10 @@ async def serving(
     tokens: Path | None = None,
     oidc_issuer: str | None = None,
     audience: str | None = None,
+    oidc_client_id: str | None = None,
+    oidc_client_secret_file: Path | None = None,
+    oidc_scope: str | None = None,
+    public_url: str | None = None,
     read_only: bool = False,
     delimiter: str = "$",
     tls: ssl.SSLContext | None = None,
@@ -133,6 +138,12 @@ async def serving(
         oidc_issuer: An OpenID Connect issuer, whose tokens have the rights of the rules in `tokens`. It must be
             reachable at the start; later, the last keys stay in use. Needs the extra `oidc`.
         audience: What the issuer's tokens must be for (`aud`).
+        oidc_client_id: The client of the issuer by which browsers sign in to the web pages of `ui`; None lets them
+            sign in with tokens only. The issuer must allow it the redirect to the path `/ui/callback`.
+        oidc_client_secret_file: A file with the secret of that client; None for a public client.
+        oidc_scope: Scopes to request beside `openid`, separated by spaces.
+        public_url: The address by which browsers know the server, such as "https://lake.example.com"; None means that
+            of each request, which is wrong behind a proxy that ends TLS.
         read_only: Whether all principals, including the owner, may only read.
         delimiter: Joins the names of an id, unless a request sets another delimiter.
         tls: TLS configuration; None for plain HTTP.
@@ -163,16 +174,32 @@ async def serving(
     )
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
-    issuer = None
+    if oidc_client_id is None and (oidc_client_secret_file or oidc_scope):
+        raise err.InvalidInputError("oidc_client_id: required by oidc_client_secret_file and oidc_scope")
+    if oidc_client_id is not None and not (oidc_issuer and ui):
+        raise err.InvalidInputError("oidc_client_id: requires oidc_issuer, and `ui` for the pages to sign in to")
+    issuer = flow = None
     if oidc_issuer is not None or audience is not None:
         if oidc_issuer is None or audience is None or tokens is None:
             raise err.InvalidInputError("oidc_issuer: requires audience, and tokens with rules [[oidc]]")
-        issuer = Issuer(oidc_issuer, audience)
+        issuer = Issuer(oidc_issuer, audience, () if oidc_client_id is None else ENDPOINTS)
+        if oidc_client_id is not None:
+            flow = CodeFlow(issuer, oidc_client_id, oidc_client_secret_file, oidc_scope)
     namespaces = namespace if isinstance(namespace, CallerNamespaces) else SharedNamespace(namespace)
     if issuer is None and not namespaces.is_shared:
         raise err.InvalidInputError("identity: callers need tokens of an identity provider; set oidc_issuer")
+    if public_url is not None:
+        public_url, public_host = _check_public_url(public_url)
+        hosts = (*hosts, public_host)
     access = Access.to(host, Tokens(tokens, token), issuer, hosts)
-    explorer = _explorer(namespaces, access, idle, limits.memory, token, read_only) if ui else None
+    explorer = None
+    if ui:
+        # It needs an extra.
+        from lance_ns_async.gateway.explorer.site import Explorer
+
+        explorer = Explorer(
+            namespaces, access, idle, limits.memory, token, read_only=read_only, flow=flow, public_url=public_url
+        )
     _check_limits(delimiter, grace, idle, max_connections)
     metrics = Metrics(getattr(namespace, "snapshot", None), audit_log)
     changes = asyncio.TaskGroup()
@@ -215,20 +242,6 @@ async def serving(
             yield Gateway(
                 url, token or "", metrics, watches, f"{url}{explorer.link.path}" if explorer and explorer.link else ""
             )
-
-
-def _explorer(
-    namespaces: SharedNamespace | CallerNamespaces,
-    access: Access,
-    idle: float,
-    memory: int,
-    token: str | None,
-    read_only: bool,
-) -> Explorer:
-    """Returns the web pages, which need an extra."""
-    from lance_ns_async.gateway.explorer.site import Explorer
-
-    return Explorer(namespaces, access, idle, memory, token, read_only=read_only)
 
 
 @asynccontextmanager
@@ -427,6 +440,14 @@ def _health() -> web.Response:
         return responses.json_response({"status": "ok"})
     status = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
     return responses.json_response(status, status=503, headers={"Retry-After": "10"})
+
+
+def _check_public_url(url: str) -> tuple[str, str]:
+    """Returns the address without a slash at its end, and its host; raises InvalidInputError if it has more parts."""
+    parts = re.fullmatch(r"(https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?)/?", url)
+    if parts is None:
+        raise err.InvalidInputError(f"public_url {url!r}: must be scheme and host, such as https://lake.example.com")
+    return parts[1], parts[2].strip("[]")
 
 
 def _check_limits(delimiter: str, grace: float, idle: float, max_connections: int) -> None:

@@ -23,6 +23,7 @@ import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
 from lance_ns_async.gateway import Gateway, serving
+from tests.fakes.oidc import FakeIssuer
 from tests.support.lake import ROWS, lake, stream
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome")
@@ -175,6 +176,29 @@ async def test_sign_in_and_out(browser: Any, gateway: Gateway) -> None:
     await page.go_back()
     await page.reload()
     await expect(page.get_by_label("Token of the gateway")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_sign_in_at_a_provider(browser: Any, scheme: str, tmp_path: Path) -> None:
+    axe = await asyncio.to_thread(find_axe)
+    (tmp_path / "tokens.toml").write_text('[[oidc]]\nclaims = { azp = "spark" }\nrights = "read"\n')
+    with FakeIssuer() as issuer:
+        issuer.has_form = True
+        oidc: dict[str, Any] = {"oidc_issuer": issuer.issuer, "audience": "lake", "oidc_client_id": issuer.client}
+        async with lake(tmp_path) as it, serving(it.ns, tokens=tmp_path / "tokens.toml", ui=True, **oidc) as gateway:
+            await it.create()
+            # For browsers, the issuer at 127.0.0.1 is another site than localhost.
+            url = gateway.url.replace("127.0.0.1", "localhost")
+            issuer.redirect_uris.add(f"{url}/ui/callback")
+            page = await browser.new_page(base_url=url, color_scheme=scheme, bypass_csp=True)
+            await page.goto("/ui/table?id=n&id=t")
+            await page.evaluate(axe)
+            assert await page.evaluate("axe.run().then(it => it.violations.map(it => it.nodes[0].html))") == []
+            await page.get_by_role("link", name="Sign in with 127.0.0.1").click()
+            await page.get_by_role("button", name="Log in").click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text("t")
+            assert page.url == f"{url}/ui/table?id=n&id=t"
+            await page.close()
 
 
 async def test_paging_and_search(page: Any) -> None:

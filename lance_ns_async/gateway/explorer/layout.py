@@ -89,9 +89,12 @@ class FailedPart:
     is_quiet: bool = False  # A part that the catalog or the table does not have.
 
 
-def sign_in_page(form_token: str, next: str, *, status: int = 401, message: str | None = None) -> Page:
-    """Returns the form that asks for the gateway's token; `message` says why an attempt failed."""
-    return Page("Sign in", "sign_in.html", {"form_token": form_token, "next": next, "message": message}, status)
+def sign_in_page(
+    form_token: str, next: str, provider: str | None, *, status: int = 401, message: str | None = None
+) -> Page:
+    """Returns the form that asks for a token, and the link to a provider; `message` says why an attempt failed."""
+    values = {"form_token": form_token, "next": next, "provider": provider, "message": message}
+    return Page("Sign in", "sign_in.html", values, status)
 
 
 def continue_page(path: str) -> Page:

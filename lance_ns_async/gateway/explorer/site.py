@@ -7,7 +7,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 from time import monotonic
 from urllib.parse import parse_qsl
@@ -22,12 +22,14 @@ from lance_ns_async.gateway.explorer import dropped, layout, namespaces, rows, s
 from lance_ns_async.gateway.explorer.layout import Page, Viewer
 from lance_ns_async.gateway.explorer.reading import CatalogReader
 from lance_ns_async.gateway.explorer.rows import View
+from lance_ns_async.gateway.explorer.sign_in import ATTEMPT_LIFETIME, CodeFlow, SignInError, TemporaryValues
 from lance_ns_async.gateway.identities import CallerNamespaces, SharedNamespace
 from lance_ns_async.gateway.limits import Share
 from lance_ns_async.gateway.request_log import RequestLog
 from lance_ns_async.gateway.responses import HEADERS, RequestError
 from lance_ns_async.gateway.rights import GrantedNamespace, Principal
 from lance_ns_async.gateway.wire import body
+from lance_ns_async.masked import MaskedText
 from lance_ns_async.model import DELIMITER, Id, NamespaceId, TableId
 
 _MAX_FORM = 64 << 10
@@ -41,10 +43,10 @@ _SIMILAR_SECONDS = 3.0  # Maximum seconds to look for the id that an unknown one
 
 LIFETIME = 8 * 3600  # Seconds after which a session ends.
 _LINK_LIFETIME = 600  # Seconds in which a link signs in.
-_MAX_SESSIONS = 1_000
 _MAX_ATTEMPTS = 3  # Maximum number of attempts from one address in one second.
+_TOO_MANY = "Too many attempts; wait a second and try again."
 
-_SESSION, _FORM = "lance_ns", "lance_ns_form"  # The beginnings of the names of cookies.
+_SESSION, _FORM, _ATTEMPT = "lance_ns", "lance_ns_form", "lance_ns_sign_in"  # The beginnings of the names of cookies.
 
 _HEADERS = {
     **HEADERS,
@@ -72,6 +74,8 @@ class Explorer:
         token: str | None,
         *,
         read_only: bool,
+        flow: CodeFlow | None = None,
+        public_url: str | None = None,
     ) -> None:
         self._namespaces = namespaces
         self._read_only = read_only
@@ -80,7 +84,9 @@ class Explorer:
         self._idle = idle
         # Half of it is for DuckDB, and half for the rows that Lance reads ahead.
         self._sql_memory = min(_SQL_MEMORY, memory // 2)
-        self._sessions = BrowserSessions()
+        self._sessions = TemporaryValues[MaskedText](LIFETIME)  # The tokens that browsers have signed in with.
+        self._flow = flow
+        self._public_url = public_url
         self._forms = FormTokens()
         self._attempts = Attempts()
 
@@ -113,15 +119,16 @@ class Explorer:
         if path == "/ui/sign-in":
             code = dict(_fields(query)).get("code")
             return _redirect("/ui") if code is None else await self._use_link(request, code, entry)
+        if self._flow is not None and path == "/ui/sign-in/oidc":
+            return self._go_to_provider(request, self._flow, dict(_fields(query)).get("next", ""))
+        if self._flow is not None and path == "/ui/callback":
+            return await self._come_back(request, self._flow, dict(_fields(query)), entry)
         id = request.cookies.get(_cookie(request, _SESSION), "")
         try:
             principal = await self._identify(id, entry)
         except RequestError:
             if not id and request.headers.get("Sec-Fetch-Site") == "cross-site":
-                # The browser withholds the cookie after a click on a link of another site, but not after a reload. A
-                # statement of another site runs only if the user goes on.
-                reload = {} if path == "/ui/sql" else {"Refresh": f"0; url={request.raw_path}"}
-                return _response(layout.continue_page(request.raw_path), None, reload)
+                return _continue(request.raw_path)
             return self._sign_in(request, request.raw_path)
         headers: Mapping[str, str] = {}
         with self._namespaces.use(principal) as namespace:
@@ -146,9 +153,9 @@ class Explorer:
 
     async def _identify(self, cookie: str, entry: RequestLog) -> Principal:
         """Returns the principal of a session; raises RequestError if there is none."""
-        session = self._sessions.find(cookie)
+        token = self._sessions.find(cookie)
         # The rights of a token may have changed since the sign-in.
-        return await self._access.identify({} if session is None else {TOKEN_HEADER: session.token}, entry)
+        return await self._access.identify({} if token is None else {TOKEN_HEADER: token}, entry)
 
     async def _page(self, reader: CatalogReader, request: web.BaseRequest, path: str, query: str) -> Page:
         pairs = _fields(query)
@@ -168,7 +175,7 @@ class Explorer:
                 # The id may be in one part, as it is printed.
                 names = id[0].split(DELIMITER) if len(id) == 1 else id
                 view = View.parse(TableId(names if all(names) else id), pairs)
-                return await _table_page(reader, path, view, fields, f"{request.scheme}://{request.host}")
+                return await _table_page(reader, path, view, fields, self._address(request))
         raise RequestError(404, "There is no such page")
 
     async def _sql_page(self, namespace: GrantedNamespace, text: str, share: Share) -> Page:
@@ -190,7 +197,7 @@ class Explorer:
             case "/ui/sign-out":
                 cookie = request.cookies.get(_cookie(request, _SESSION), "")
                 self._check_form(cookie, form_token)
-                self._sessions.close(cookie)
+                self._sessions.remove(cookie)
                 response = _redirect("/ui")
                 response.del_cookie(_cookie(request, _SESSION), path="/ui")
                 return response
@@ -229,33 +236,76 @@ class Explorer:
 
     async def _try_token(self, request: web.BaseRequest, token: str, next: str, entry: RequestLog) -> web.Response:
         if not self._attempts.count(request.remote or ""):
-            return self._sign_in(request, next, status=429, message="Too many attempts; wait a second and try again.")
+            return self._sign_in(request, next, status=429, message=_TOO_MANY)
+        page = _redirect(next if _is_page(next) else "/ui")
+        return await self._open(request, page, token, next, entry, "The token is wrong.")
+
+    def _go_to_provider(self, request: web.BaseRequest, flow: CodeFlow, next: str) -> web.Response:
+        """Sends the browser to the identity provider."""
+        if not self._attempts.count(request.remote or ""):
+            return self._sign_in(request, next, status=429, message=_TOO_MANY)
+        # Tabs share the cookie.
+        cookie = request.cookies.get(_cookie(request, _ATTEMPT)) or secrets.token_urlsafe(32)
+        redirect_uri = f"{self._address(request)}/ui/callback"
+        to = flow.begin(self._forms.token(cookie), redirect_uri, next if _is_page(next) else "/ui")
+        response = _redirect(to)
+        # Strict would withhold the cookie from the way back.
+        self._set_cookie(request, response, _ATTEMPT, cookie, ATTEMPT_LIFETIME, samesite="Lax")
+        return response
+
+    async def _come_back(
+        self, request: web.BaseRequest, flow: CodeFlow, fields: Mapping[str, str], entry: RequestLog
+    ) -> web.Response:
+        """Signs in a browser that comes back from the identity provider."""
+        browser = self._forms.token(request.cookies.get(_cookie(request, _ATTEMPT), ""))
+        try:
+            token, next = await flow.finish(browser, fields)
+        except SignInError as e:
+            return self._sign_in(request, e.next, status=e.status, message=str(e))
+        return await self._open(request, _continue(next), token, next, entry, flow.refusal)
+
+    async def _open(
+        self, request: web.BaseRequest, page: web.Response, token: str, next: str, entry: RequestLog, refusal: str
+    ) -> web.Response:
+        """Opens a session, and returns the page with its cookie; `refusal` says that the token is not accepted."""
         try:
             await self._access.identify({TOKEN_HEADER: token}, entry)
         except RequestError as e:
-            message = "The token is wrong." if e.status == 401 else str(e)
-            return self._sign_in(request, next, status=e.status, message=message)
-        response = _redirect(next if _is_page(next) else "/ui")
-        _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
-        return response
+            return self._sign_in(request, next, status=e.status, message=refusal if e.status == 401 else str(e))
+        self._set_cookie(request, page, _SESSION, self._sessions.add(MaskedText(token)), LIFETIME)
+        return page
 
     async def _use_link(self, request: web.BaseRequest, code: str, entry: RequestLog) -> web.Response:
         token = None if self.link is None else self.link.use(code)
-        if token is None:
-            return self._sign_in(request, "/ui", message="The link was used, or is too old; sign in with a token.")
-        await self._access.identify({TOKEN_HEADER: token}, entry)
-        response = _redirect("/ui")
-        _set_cookie(request, response, _cookie(request, _SESSION), self._sessions.open(token), LIFETIME)
-        return response
+        refusal = "The link was used, or is too old; sign in with a token."
+        return await self._open(request, _redirect("/ui"), token or "", "/ui", entry, refusal)
 
     def _sign_in(
         self, request: web.BaseRequest, next: str, *, status: int = 401, message: str | None = None
     ) -> web.Response:
         cookie = request.cookies.get(_cookie(request, _FORM)) or secrets.token_urlsafe(32)
-        page = layout.sign_in_page(self._forms.token(cookie), next, status=status, message=message)
+        provider = None if self._flow is None else self._flow.host
+        page = layout.sign_in_page(self._forms.token(cookie), next, provider, status=status, message=message)
         response = _response(page, None, {"Retry-After": "1"} if status == 429 else {})
-        _set_cookie(request, response, _cookie(request, _FORM), cookie, None)
+        self._set_cookie(request, response, _FORM, cookie, None)
         return response
+
+    def _address(self, request: web.BaseRequest) -> str:
+        """Returns the address of the gateway as the browser knows it."""
+        return self._public_url or f"{request.scheme}://{request.host}"
+
+    def _set_cookie(
+        self,
+        request: web.BaseRequest,
+        response: web.Response,
+        kind: str,
+        value: str,
+        max_age: int | None,
+        samesite: str = "Strict",
+    ) -> None:
+        secure = self._address(request).startswith("https:")
+        name = _cookie(request, kind)
+        response.set_cookie(name, value, max_age=max_age, path="/ui", secure=secure, httponly=True, samesite=samesite)
 
     def _check_form(self, cookie: str, form_token: str) -> None:
         if not self._forms.is_right(cookie, form_token):
@@ -283,7 +333,6 @@ async def _table_page(reader: CatalogReader, path: str, view: View, fields: Mapp
         case "/ui/changes":
             before, after = (rows.number(fields, name) or 0 for name in ("from", "to"))
             return await table.changes_page(reader, view, before, after)
-    # The address of the gateway as the browser knows it.
     return await table.table_page(reader, view, address)
 
 
@@ -305,6 +354,16 @@ def _response(page: Page, viewer: Viewer | None, headers: Mapping[str, str] | No
         charset="utf-8",
         headers={**_HEADERS, **(headers or {})},
     )
+
+
+def _continue(path: str) -> web.Response:
+    """Returns a page that goes on to a page of the explorer.
+
+    The browser withholds the cookie of the session on the way from another site, but not from this page. A statement of
+    another site runs only if the user goes on.
+    """
+    reload = {} if path.startswith("/ui/sql?") else {"Refresh": f"0; url={path}"}
+    return _response(layout.continue_page(path), None, reload)
 
 
 def _redirect(to: str) -> web.Response:
@@ -339,47 +398,6 @@ def _cookie(request: web.BaseRequest, kind: str) -> str:
     named = _HOST.fullmatch(request.host)
     port = (named[1] if named else None) or ("443" if request.secure else "80")
     return f"{kind}_{port}"
-
-
-def _set_cookie(request: web.BaseRequest, response: web.Response, name: str, value: str, max_age: int | None) -> None:
-    response.set_cookie(
-        name, value, max_age=max_age, path="/ui", secure=request.secure, httponly=True, samesite="Strict"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BrowserSession:
-    """A signed-in browser, which acts with the token that it signed in with."""
-
-    token: str = field(repr=False)
-    expires: float
-
-
-class BrowserSessions:
-    """The sessions of signed-in browsers, in memory; beyond the maximum number, the oldest one ends."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._sessions: dict[str, BrowserSession] = {}
-
-    def open(self, token: str) -> str:
-        """Returns the random id of a new session for a token, which was checked."""
-        now = self._clock()
-        self._sessions = {id: it for id, it in self._sessions.items() if it.expires > now}
-        while len(self._sessions) >= _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        id = secrets.token_urlsafe(32)
-        self._sessions[id] = BrowserSession(token, now + LIFETIME)
-        return id
-
-    def find(self, id: str) -> BrowserSession | None:
-        """Returns the session; None if there is none or it has expired."""
-        session = self._sessions.get(id)
-        return session if session is not None and session.expires > self._clock() else None
-
-    def close(self, id: str) -> None:
-        """Ends a session; does nothing if there is none."""
-        self._sessions.pop(id, None)
 
 
 class SignInLink:

@@ -137,6 +137,9 @@ def test_it_speaks_tls_with_a_token_from_a_file(tmp_path: Path) -> None:
             "--oidc-issuer: must be an https:// URL",
         ),
         *((("--identity", it), f"--identity {it}: requires --oidc-issuer") for it in ("forward", "exchange")),
+        (("--oidc-client-id", "a"), "--oidc-client-id: requires --oidc-issuer, and --ui"),
+        (("--oidc-scope", "a"), "--oidc-client-id: required by --oidc-client-secret-file and --oidc-scope"),
+        (("--public-url", "lake"), "--public-url 'lake': must be scheme and host"),
         (
             ("--identity", "forward", "--oidc-issuer", "http://a", "--audience", "a", "--tokens", "blank"),
             "--identity forward: dir takes no bearer tokens",

@@ -28,7 +28,7 @@ from lance_ns_async.gateway import Gateway, access, serving
 from lance_ns_async.gateway.explorer.cells import cell, cells
 from lance_ns_async.gateway.explorer.namespaces import search
 from lance_ns_async.gateway.explorer.reading import CatalogReader
-from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, BrowserSessions, SignInLink
+from lance_ns_async.gateway.explorer.site import LIFETIME, Attempts, SignInLink
 from lance_ns_async.gateway.explorer.snippets import snippets
 from lance_ns_async.gateway.rights import OWNER, GrantedNamespace
 from lance_ns_async.storage import watched_file
@@ -208,19 +208,11 @@ async def test_a_link_signs_in_once() -> None:
         assert again.status_code == 401 and "The link was used" in again.text
 
 
-def test_sessions_expire_and_are_bounded() -> None:
+def test_a_link_expires() -> None:
     time = 0.0
     link = SignInLink("secret", lambda: time)
     time = 601.0
     assert link.use(link.path.partition("=")[2]) is None
-    time = 0.0
-    sessions = BrowserSessions(lambda: time)
-    first, *_, last = [sessions.open("secret") for _ in range(1001)]
-    assert sessions.find(first) is None
-    session = sessions.find(last)
-    assert session is not None and session.token == "secret" and "secret" not in repr(session)
-    time = LIFETIME
-    assert sessions.find(last) is None
 
 
 async def test_forms_of_other_sites_are_refused() -> None:

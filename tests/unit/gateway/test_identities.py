@@ -159,12 +159,12 @@ async def serve(
         properties |= {"oauth2_server_uri": issuer.token_endpoint, "credential": "gateway:client-secret"}
     else:
         properties |= {"auth-token": issuer.sign(sub="ann")}
+    oidc: dict[str, Any] = {"oidc_issuer": issuer.issuer, "audience": "lake", "oidc_client_id": issuer.client}
     async with (
         CallerNamespaces({mount: ("rest", properties)}, identity, **options) as callers,
-        serving(
-            callers, tokens=file, token="owner", oidc_issuer=issuer.issuer, audience="lake", ui=True, grace=1
-        ) as gateway,
+        serving(callers, tokens=file, token="owner", ui=True, grace=1, **oidc) as gateway,
     ):
+        issuer.redirect_uris.add(f"{gateway.url}/ui/callback")
         yield Serving(gateway, callers, issuer, catalog, {})
 
 
@@ -220,7 +220,9 @@ async def test_pages_of_the_explorer_are_those_of_the_caller(served: Serving) ->
     for caller, other in (CALLERS, CALLERS[::-1]):
         browser = Browser(served.gateway)
         async with browser.client:
-            await browser.sign_in(served.token(caller))
+            served.issuer.user = {"sub": caller}
+            page = await browser.client.get("/ui/sign-in/oidc", follow_redirects=True)
+            assert "Continue to the page" in page.text
             served.catalog.callers.clear()
             pages = [
                 await browser.get(path)

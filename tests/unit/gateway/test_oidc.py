@@ -44,9 +44,11 @@ only = ["hr.**"]
 claims = { resource_access."my.client".roles = "all" }
 rights = "admin"
 """
+CLIENT: Mapping[str, Any] = {"oidc_issuer": "https://a", "audience": "lake", "oidc_client_id": "a", "ui": True}
 SUBJECT = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
 READER: Mapping[str, Any] = {"groups": ["others", "data-readers"]}
 
+NAMES = ("issuer", "jwks_uri", "authorization_endpoint", "token_endpoint")
 Forge = Callable[[FakeIssuer], str]
 
 
@@ -361,8 +363,15 @@ async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer, monkey
         *(
             (lambda it, url=url: it.reply(json.dumps({"issuer": it.issuer, "jwks_uri": url})), message)
             for url, message in (
-                *(("https://a:99999999/b", "jwks_uri: must be"), ("https://a\x00/b", "non-printable")),
+                *(("https://a:99999999/b", "jwks_uri: must be"), ("https://a\x00/b", "jwks_uri: must be")),
                 *(("http://a/b", "jwks_uri: must be an https:// URL"), (["https://a"], "jwks_uri: must be")),
+            )
+        ),
+        *(
+            (lambda it, url=url: it.reply(json.dumps(dict.fromkeys(NAMES, it.issuer) | url)), message)
+            for url, message in (
+                ({"authorization_endpoint": "http://a"}, "authorization_endpoint: must be an https:// URL"),
+                ({"token_endpoint": None}, "token_endpoint: must be an https:// URL"),
             )
         ),
         (lambda it: it.reply('{"keys": 7}', match="certs"), "at most 100"),
@@ -378,7 +387,9 @@ async def test_an_issuer_that_cannot_be_used_is_an_error(
 ) -> None:
     prepare(issuer)
     with pytest.raises(LanceNamespaceError) as caught:
-        await contextlib.AsyncExitStack().enter_async_context(serve(object(), issuer, tmp_path))
+        await contextlib.AsyncExitStack().enter_async_context(
+            serve(object(), issuer, tmp_path, oidc_client_id="explorer", ui=True)
+        )
     assert message in str(caught.value) and f"oidc_issuer '{issuer.issuer}'" in str(caught.value)
 
 
@@ -389,6 +400,15 @@ async def test_an_issuer_that_cannot_be_used_is_an_error(
         ({"audience": "lake"}, "oidc_issuer: requires"),
         ({"tokens": None, "oidc_issuer": "https://a", "audience": "lake"}, "and tokens"),
         ({"oidc_issuer": "https://a", "audience": ""}, "audience: must not be empty"),
+        ({"oidc_client_id": "a", "ui": True}, "oidc_client_id: requires oidc_issuer, and `ui`"),
+        ({"oidc_client_id": "a", "oidc_issuer": "https://a", "audience": "lake"}, "oidc_client_id: requires"),
+        ({"oidc_scope": "a"}, "oidc_client_id: required by"),
+        ({**CLIENT, "oidc_client_id": ""}, "oidc_client_id: must not be empty"),
+        ({**CLIENT, "oidc_client_secret_file": Path("/no/such")}, "oidc_client_secret_file '/no/such': No such file"),
+        *(
+            ({"public_url": url}, "public_url .*: must be scheme and host")
+            for url in ("lake", "https://a/b", "https://a?b", "https://u@a", "ftp://a", "https://a\n")
+        ),
         *(
             ({"oidc_issuer": url, "audience": "lake"}, "oidc_issuer: must be an https:// URL")
             for url in (
