@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from math import inf
 from time import time
 from typing import Any, NoReturn
@@ -14,15 +14,23 @@ from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.engine.locate import Vend
 from lance_ns_async.facade.background_loop import BackgroundLoop
-from lance_ns_async.gateway.server import serving
+from lance_ns_async.gateway.server import Gateway, serving
 from lance_ns_async.many.patterns import What
 from lance_ns_async.model import Table, TableId, same_place
 from lance_ns_async.operations import requests
 from lance_ns_async.storage.options import LEAD, expiry
 from lance_ns_async.sync import Namespace
 
+MAX_CONNECTIONS = 10_000
+"""Maximum number of connections of workers, of which many may share one address."""
+
 GRACE = 5.0
 """Seconds that open requests have to finish when an endpoint ends."""
+
+
+def serving_renewals(tables: Iterable[Table], vend: Vend, host: str) -> AbstractAsyncContextManager[Gateway]:
+    """Serves tables with credentials that are renewed; see `RenewedTables`."""
+    return serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE, max_connections=MAX_CONNECTIONS)
 
 
 class RenewedTables:
@@ -105,8 +113,7 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
 
     loop = BackgroundLoop.lease()
     try:
-        server = serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE)
-        with loop.keep_open(server) as gateway:
+        with loop.keep_open(serving_renewals(tables, vend, host)) as gateway:
             yield {"namespace_impl": "rest", "namespace_properties": gateway.properties}
     finally:
         loop.release()

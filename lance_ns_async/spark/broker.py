@@ -11,8 +11,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.engine.locate import Vend
 from lance_ns_async.facade.background_loop import BackgroundLoop
-from lance_ns_async.gateway import serving
-from lance_ns_async.gateway.renewals import GRACE, RenewedTables
+from lance_ns_async.gateway.renewals import serving_renewals
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.renewal import Renewal
 from lance_ns_async.spark.resolve.location import Location
@@ -66,7 +65,7 @@ async def renewal_endpoint(tables: Collection[Table], vend: Vend, addresses: tup
         addresses: From `check_addresses`.
     """
     host, address = addresses
-    async with serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE) as gateway:
+    async with serving_renewals(tables, vend, host) as gateway:
         yield Renewal(f"http://{address}:{urlsplit(gateway.url).port}", gateway.token)
 
 

@@ -1,0 +1,1 @@
+"""Spark jobs that outlast their credentials."""
