@@ -36,7 +36,9 @@ class RenewedTables:
             vend: Asks the catalog.
         """
         self._tables = {table.id: table for table in tables}
-        self._fresh_until = {id: _expiry(table) - LEAD for id, table in self._tables.items()}
+        self._fresh_until = {
+            id: min(_fresh_until(table, time()), _expiry(table) - LEAD) for id, table in self._tables.items()
+        }
         self._vend = vend
         self._flights = SingleFlights(self._renew)
 
@@ -44,11 +46,15 @@ class RenewedTables:
         """Describes a table; the requested version is not checked, because the reader opens it or fails."""
         id = TableId(request.id or ())
         if id not in self._tables:
-            _refuse(id, "this endpoint is for other tables")
+            _refuse(id, "this endpoint is for other tables; include it where the endpoint is opened")
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
             _refuse(id, "this endpoint gives locations and credentials alone; ask the catalog")
         table = self._tables[id] if time() < self._fresh_until[id] else await self._flights.outcome(id)
         return requests.description(table, with_uri=request.with_table_uri)
+
+    async def declare_table(self, request: spec.DeclareTableRequest) -> NoReturn:
+        """Refuses new tables, which the callers would write without the rollback of a failed write."""
+        _refuse(TableId(request.id or ()), "declare it in the catalog before the endpoint is opened, then overwrite it")
 
     async def _renew(self, id: TableId) -> Table:
         began, before = time(), self._tables[id]
@@ -56,9 +62,7 @@ class RenewedTables:
         if not same_place(table.location, before.location):
             raise TableNotFoundError(f"Table not found: {id} (it is at another location now)")
         self._tables[id] = table
-        # Credentials may live for less than a minute.
-        lifetime = _expiry(table) - began
-        self._fresh_until[id] = began + lifetime - min(LEAD, lifetime / 4)
+        self._fresh_until[id] = _fresh_until(table, began)
         return table
 
 
@@ -68,8 +72,23 @@ def _expiry(table: Table) -> float:
     return inf if moment is None else moment
 
 
+def _fresh_until(table: Table, since: float) -> float:
+    """Returns until when readers and writers get the credentials: Lance commits with those with which a write began."""
+    return since + 0.75 * (_expiry(table) - since)
+
+
 def _refuse(id: TableId, why: str) -> NoReturn:
     raise UnsupportedOperationError(f"table {id}: {why}")
+
+
+class _Properties(dict[str, str]):
+    """Properties whose `repr` shows no values; their pickle is one of ordinary properties, for workers without us."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 @contextmanager
@@ -98,15 +117,15 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
     tables = namespace.describe_tables(what, vend_credentials=True).raise_for_errors().tables.values()
     for table in tables:
         if table.managed_versioning:
-            _refuse(table.id, "the catalog commits its versions; let the workers connect to the catalog")
+            _refuse(table.id, "the catalog commits its versions; give the workers the class path of the catalog")
 
     async def vend(table: Table) -> Table:
         return await namespace.arun(lambda client: client.session.vend(table))
 
     loop = BackgroundLoop.lease()
     try:
-        server = serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE)
+        server = serving(RenewedTables(tables, vend), host=host, grace=GRACE)
         with loop.keep_open(server) as gateway:
-            yield {"namespace_impl": "rest", "namespace_properties": gateway.properties}
+            yield {"namespace_impl": "rest", "namespace_properties": _Properties(gateway.properties)}
     finally:
         loop.release()
