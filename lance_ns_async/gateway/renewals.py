@@ -26,7 +26,7 @@ GRACE = 5.0
 
 
 class RenewedTables:
-    """Some tables, for `serving`: each is described with credentials, which the catalog renews once a lifetime."""
+    """Some tables, for `serving`: each is described with credentials, which are renewed before they expire."""
 
     def __init__(self, tables: Iterable[Table], vend: Vend) -> None:
         """Makes no call.
@@ -112,7 +112,8 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
         InvalidInputError: The address is not one of this machine.
 
     Cost:
-        One describe for each table with credentials, and later one for each table and lifetime of its credentials.
+        One describe for each table with credentials, and later, if workers ask, one for each table whenever three
+        quarters of the lifetime of its credentials have passed.
     """
     tables = namespace.describe_tables(what, vend_credentials=True).raise_for_errors().tables.values()
     for table in tables:
