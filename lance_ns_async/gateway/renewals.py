@@ -9,7 +9,12 @@ from time import time
 from typing import Any, NoReturn
 
 import lance_namespace as spec
-from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import (
+    ServiceUnavailableError,
+    TableNotFoundError,
+    ThrottlingError,
+    UnsupportedOperationError,
+)
 
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.engine.locate import Vend
@@ -58,7 +63,12 @@ class RenewedTables:
 
     async def _renew(self, id: TableId) -> Table:
         began, before = time(), self._tables[id]
-        table = await self._vend(before)
+        try:
+            table = await self._vend(before)
+        except (ServiceUnavailableError, ThrottlingError):
+            if time() < _expiry(before):
+                return before
+            raise
         if not same_place(table.location, before.location):
             raise TableNotFoundError(f"Table not found: {id} (it is at another location now)")
         self._tables[id] = table

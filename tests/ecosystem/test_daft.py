@@ -175,7 +175,7 @@ def test_workers_renew_credentials_by_the_driver() -> None:
         REVOKE.append(revoke)
         rows = daft.from_pydict(ROWS).with_column("id", daft.func(revoke_at)(daft.col("id")))
         # The fragment is written, but a commit has the credentials of its plan.
-        with pytest.raises(OSError, match="list request(.|\\n)*ExpiredToken"):
+        with pytest.raises(OSError, match=r"list request(.|\n)*ExpiredToken"):
             daft_lance.write_lance(rows, mode="append", **table).collect()
         assert ids(table) == [1, 1, 2, 2, 3, 3, 4, 4]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def catalog(s3: KeyedS3) -> Iterator[RenewingPolaris]:
 
 @pytest.fixture
 def ns(catalog: RenewingPolaris) -> Iterator[Namespace]:
-    with Namespace.connect("polaris", catalog.properties) as connected:
+    with Namespace.connect("polaris", {**catalog.properties, "max_retries": "0"}) as connected:
         yield connected
 
 
@@ -63,6 +64,19 @@ def test_workers_read_and_write_with_renewed_credentials(ns: Namespace, s3: Keye
         lance.write_dataset(ROWS, namespace_client=client(lake), table_id=OTHER, mode="append")
         assert len(catalog.issued) == 4
     assert ns.open(OTHER).count_rows() == 12
+
+
+@pytest.mark.parametrize(
+    ("lasts", "outcome"), [(40.0, nullcontext()), (0.0, pytest.raises(err.ServiceUnavailableError, match="HTTP 503"))]
+)
+def test_credentials_are_used_to_their_end_while_the_catalog_is_down(
+    ns: Namespace, catalog: RenewingPolaris, lasts: float, outcome: AbstractContextManager[object]
+) -> None:
+    catalog.lasts = lasts
+    with renewing(ns, [ID]) as lake, outcome:
+        catalog.fail(503, times=None)
+        response = client(lake).describe_table(lance_namespace.DescribeTableRequest(id=ID))
+        assert response.storage_options["aws_access_key_id"] == "KEY1"
 
 
 def test_the_endpoint_is_for_these_tables_while_it_is_open(ns: Namespace, catalog: RenewingPolaris) -> None:
