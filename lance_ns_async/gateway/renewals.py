@@ -9,7 +9,12 @@ from time import time
 from typing import Any, NoReturn
 
 import lance_namespace as spec
-from lance_namespace.errors import TableNotFoundError, UnsupportedOperationError
+from lance_namespace.errors import (
+    ServiceUnavailableError,
+    TableNotFoundError,
+    ThrottlingError,
+    UnsupportedOperationError,
+)
 
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.engine.locate import Vend
@@ -24,13 +29,16 @@ from lance_ns_async.sync import Namespace
 MAX_CONNECTIONS = 10_000
 """Maximum number of connections of workers, of which many may share one address."""
 
+MAX_LEAD = 300.0
+"""Seconds before their expiry at which credentials are renewed, unless a tenth of their lifetime is shorter."""
+
 GRACE = 5.0
 """Seconds that open requests have to finish when an endpoint ends."""
 
 
 def serving_renewals(tables: Iterable[Table], vend: Vend, host: str) -> AbstractAsyncContextManager[Gateway]:
     """Serves tables with credentials that are renewed; see `RenewedTables`."""
-    return serving(RenewedTables(tables, vend), host=host, read_only=True, grace=GRACE, max_connections=MAX_CONNECTIONS)
+    return serving(RenewedTables(tables, vend), host=host, grace=GRACE, max_connections=MAX_CONNECTIONS)
 
 
 class RenewedTables:
@@ -44,7 +52,9 @@ class RenewedTables:
             vend: Asks the catalog.
         """
         self._tables = {table.id: table for table in tables}
-        self._fresh_until = {id: _expiry(table) - LEAD for id, table in self._tables.items()}
+        self._fresh_until = {
+            id: min(_fresh_until(table, time()), _expiry(table) - LEAD) for id, table in self._tables.items()
+        }
         self._vend = vend
         self._flights = SingleFlights(self._renew)
 
@@ -52,21 +62,28 @@ class RenewedTables:
         """Describes a table; the requested version is not checked, because the reader opens it or fails."""
         id = TableId(request.id or ())
         if id not in self._tables:
-            _refuse(id, "this endpoint is for other tables")
+            _refuse(id, "this endpoint is for other tables; include it where the endpoint is opened")
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
             _refuse(id, "this endpoint gives locations and credentials alone; ask the catalog")
         table = self._tables[id] if time() < self._fresh_until[id] else await self._flights.outcome(id)
         return requests.description(table, with_uri=request.with_table_uri)
 
+    async def declare_table(self, request: spec.DeclareTableRequest) -> NoReturn:
+        """Refuses new tables, which the callers would write without the rollback of a failed write."""
+        _refuse(TableId(request.id or ()), "declare it in the catalog before the endpoint is opened, then overwrite it")
+
     async def _renew(self, id: TableId) -> Table:
         began, before = time(), self._tables[id]
-        table = await self._vend(before)
+        try:
+            table = await self._vend(before)
+        except (ServiceUnavailableError, ThrottlingError):
+            if time() < _expiry(before):
+                return before
+            raise
         if not same_place(table.location, before.location):
             raise TableNotFoundError(f"Table not found: {id} (it is at another location now)")
         self._tables[id] = table
-        # Credentials may live for less than a minute.
-        lifetime = _expiry(table) - began
-        self._fresh_until[id] = began + lifetime - min(LEAD, lifetime / 4)
+        self._fresh_until[id] = _fresh_until(table, began)
         return table
 
 
@@ -76,8 +93,24 @@ def _expiry(table: Table) -> float:
     return inf if moment is None else moment
 
 
+def _fresh_until(table: Table, since: float) -> float:
+    """Returns until when workers get the same credentials; some commit with those with which a write began."""
+    end = _expiry(table)
+    return end - min(0.1 * (end - since), MAX_LEAD)
+
+
 def _refuse(id: TableId, why: str) -> NoReturn:
     raise UnsupportedOperationError(f"table {id}: {why}")
+
+
+class _Properties(dict[str, str]):
+    """Properties whose `repr` shows no values; their pickle is one of ordinary properties, for workers without us."""
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 @contextmanager
@@ -101,12 +134,12 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
         InvalidInputError: The address is not one of this machine.
 
     Cost:
-        One describe for each table with credentials, and later one for each table and lifetime of its credentials.
+        One describe for each table with credentials, and later, if workers ask, one for each table and lifetime.
     """
     tables = namespace.describe_tables(what, vend_credentials=True).raise_for_errors().tables.values()
     for table in tables:
         if table.managed_versioning:
-            _refuse(table.id, "the catalog commits its versions; let the workers connect to the catalog")
+            _refuse(table.id, "the catalog commits its versions; give the workers the class path of the catalog")
 
     async def vend(table: Table) -> Table:
         return await namespace.arun(lambda client: client.session.vend(table))
@@ -114,6 +147,6 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
     loop = BackgroundLoop.lease()
     try:
         with loop.keep_open(serving_renewals(tables, vend, host)) as gateway:
-            yield {"namespace_impl": "rest", "namespace_properties": gateway.properties}
+            yield {"namespace_impl": "rest", "namespace_properties": _Properties(gateway.properties)}
     finally:
         loop.release()

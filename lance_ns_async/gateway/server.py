@@ -49,6 +49,7 @@ _PARSED_JSON = 16  # Bytes in memory per byte of JSON after parsing, at most; fl
 _LARGE = 4 << 10  # Size in bytes from which a request is parsed in a thread, so that it does not block other requests.
 _MAX_LINE = 64 << 10  # Maximum bytes of the request line: it has properties and storage options of new tables.
 _MAX_FIELD = MAX_TOKEN + (1 << 10)  # Maximum bytes of a header, of which the longest ones are tokens of an issuer.
+_BACKLOG = 4_096  # Connections that wait to be accepted: without a place, a client tries again seconds later.
 _HEAD_TIME = 30.0  # Maximum seconds that a client has for the head of its first request.
 MAX_CONNECTIONS = 256  # Maximum connections from one address: a quarter of the usual descriptors of a process.
 
@@ -467,7 +468,7 @@ async def listen(
     """Listens on an address, and returns the port. Raises InvalidInputError if the address cannot be used."""
     try:
         for listener in await listeners(host, port, max_connections):
-            await web.SockSite(runner, listener, ssl_context=tls).start()
+            await web.SockSite(runner, listener, ssl_context=tls, backlog=_BACKLOG).start()
     except OSError as e:
         raise err.InvalidInputError(f"host {host}, port {port}: cannot listen there ({e.strerror})") from e
     bound_port: int = runner.addresses[0][1]

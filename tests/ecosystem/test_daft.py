@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from daft.exceptions import DaftCoreException
 from lance_namespace import CountTableRowsRequest, CreateNamespaceRequest, DropTableRequest
 from lance_namespace.errors import NamespaceNotFoundError, TableAlreadyExistsError, TableNotFoundError
 
+from lance_ns_async.gateway import renewing
 from tests.ecosystem.catalogs import Bill, Catalog, Diary, on_each_kind, running
 from tests.ecosystem.pages_elsewhere import DAFT, check_places, read
-from tests.ecosystem.vending import Impl, vending
+from tests.ecosystem.vending import Impl, revocable, vending
 
 # Daft counts rows by a function of daft-lance that was renamed since.
 COUNTING = pytest.mark.filterwarnings("ignore:_lancedb_count_result_function is deprecated:DeprecationWarning")
@@ -152,6 +154,30 @@ def test_credentials_that_the_catalog_gives_out_are_all_it_takes(impl: Impl) -> 
         write(table, "overwrite")
         assert ids(table) == [1, 2, 3, 4]
         assert lake.s3.refused == 0 and lake.s3.shown
+
+
+REVOKE: list[Callable[[], None]] = []  # A global, because Daft pickles its functions.
+
+
+def revoke_at(id: int) -> int:
+    REVOKE[-1]()
+    return id
+
+
+def test_workers_renew_credentials_by_the_driver() -> None:
+    with revocable(pa.table(ROWS)) as (ns, revoke), renewing(ns, "shop.db.*") as lake:
+        table = {**lake, "table_id": ["shop", "db", "t0000"]}
+        planned = daft_lance.read_lance(**table)
+        revoke()
+        assert sorted(planned.to_pydict()["id"]) == [1, 2, 3, 4]
+        assert write(table, "append") == 2
+        assert daft_lance.compact_files(**table).fragments_added == 1
+        REVOKE.append(revoke)
+        rows = daft.from_pydict(ROWS).with_column("id", daft.func(revoke_at)(daft.col("id")))
+        # The fragment is written, but a commit has the credentials of its plan.
+        with pytest.raises(OSError, match=r"list request(.|\n)*ExpiredToken"):
+            daft_lance.write_lance(rows, mode="append", **table).collect()
+        assert ids(table) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_places_with_odd_names(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ from lance_namespace import CreateNamespaceRequest, DropTableRequest
 
 import lance_ns_async
 from lance_ns_async import Namespace
+from lance_ns_async.gateway import renewing
 from tests.ecosystem.catalogs import Bill, Catalog, Diary, on_each_kind, on_one_catalog
 from tests.ecosystem.catalogs import running as begun
 from tests.ecosystem.pages_elsewhere import RAY, check_places
 from tests.ecosystem.pages_elsewhere import read as read_page
 from tests.ecosystem.ray_cluster import WARNINGS, running
-from tests.ecosystem.vending import vending
+from tests.ecosystem.vending import revocable, vending
 
 pytestmark = WARNINGS
 ROWS = pa.table({"id": [1, 2, 3, 4], "total": [1.5, 2.5, 3.5, 4.5]})
@@ -253,6 +254,34 @@ def test_workers_request_their_own_credentials(logs: Path, diary: Diary, capfd: 
         # lance-ray itself requests no credentials, and its commit cannot get any.
         with pytest.raises(OSError, match="Failed to get AWS credentials"):
             lance_ray.write_lance(ray.data.from_arrow(IDS), mode="overwrite", **table)
+    assert_unlogged(SECRET, logs, capfd)
+
+
+def test_workers_renew_credentials_by_the_driver(logs: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with revocable(IDS, auth_token=SECRET) as (ns, revoke), renewing(ns, "shop.db.*") as lake:
+        table = {**lake, "table_id": ["shop", "db", "t0000"]}
+        planned = lance_ray.read_lance(**table)
+        revoke()
+        assert sorted(row["id"] for row in planned.take_all()) == [1, 2, 3, 4]
+        write_ids({**table, "mode": "append"})
+        # A commit has the credentials of its plan, so a long write commits by a plan of its own.
+        at = ns.describe_table(table["table_id"], vend_credentials=True)
+        there = {"storage_options": at.storage_options, "use_legacy_format": None, **table}
+        writer = lance_ray.LanceFragmentWriter(at.location, **there)
+        revoke()
+        fragments = ray.data.from_arrow(IDS).map_batches(writer, batch_size=None).materialize()
+        revoke()
+        fragments.write_datasink(lance_ray.LanceFragmentCommitter(mode="append", **table))
+        lance_ray.add_columns(transform={"double": "id * 2"}, concurrency=1, **table)
+        lance_ray.create_scalar_index(column="id", index_type="BTREE", num_workers=1, **table)
+        assert lance_ray.compact_files(num_workers=1, **table).fragments_added == 1
+        assert read_ids(table) == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
+        with pytest.raises(err.UnsupportedOperationError, match="declare it in the catalog before"):
+            write_ids({**lake, "table_id": ["shop", "db", "new"]})
+        ns.declare_table("shop.db.new")
+        with renewing(ns, "shop.db.new") as lake:
+            write_ids({**lake, "table_id": ["shop", "db", "new"], "mode": "overwrite"})
+        assert ns.open("shop.db.new").count_rows() == 4
     assert_unlogged(SECRET, logs, capfd)
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
+import lance
+import pyarrow as pa
 import pytest
+from lance.optimize import Compaction
 
 from lance_ns_async import Namespace
+from tests.fakes import s3 as fakes
 from tests.fakes.polaris.routes import VENDING
 from tests.fakes.s3 import EXPIRED, FakeS3, RenewingPolaris
 from tests.fakes.server import Answer, Received
@@ -162,6 +166,32 @@ def vending(impl: Impl, *, life: int = LIFE) -> Iterator[VendingLake]:
             yield VendingLake(impl, keys, s3, unity)
         else:
             yield VendingLake(impl, keys, s3, stack.enter_context(VendingPolaris(keys, s3)))
+
+
+@contextmanager
+def revocable(rows: pa.Table, **properties: str) -> Iterator[tuple[Namespace, Callable[[], None]]]:
+    """Provides a catalog with the table `shop.db.t0000`, a fragment for each row, and what revokes all issued keys.
+
+    Each request gets another key. All keys are also revoked after the plan of a compaction.
+    """
+    with ExitStack() as stack:
+        s3 = stack.enter_context(fakes.KeyedS3())
+        catalog = stack.enter_context(RenewingPolaris(s3))
+        catalog.lasts = 0.0
+        (name,) = catalog.add_lance_tables("shop", ("db",), 1)
+        lance.write_dataset(rows, f"s3://lake/shop/db/{name}", storage_options=s3.options, max_rows_per_file=1)
+        plan = Compaction.plan
+
+        def plan_and_revoke(*arguments: Any) -> Any:
+            planned = plan(*arguments)
+            s3.revoked.update(catalog.issued)
+            return planned
+
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setattr(Compaction, "plan", plan_and_revoke)
+        ns = stack.enter_context(Namespace.connect("polaris", {**catalog.properties, **properties}))
+        yield ns, lambda: s3.revoked.update(catalog.issued)
 
 
 def _now() -> int:
