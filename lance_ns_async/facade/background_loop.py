@@ -110,6 +110,12 @@ class _Work(Generic[T]):
         self._notify()
 
 
+def _check_process() -> None:
+    if sys.is_finalizing():
+        # A thread that is started now would never run.
+        raise InvalidInputError(REFUSAL)
+
+
 class BackgroundLoop:
     """An event loop that runs in a daemon thread while it is leased."""
 
@@ -130,14 +136,20 @@ class BackgroundLoop:
     def lease(cls) -> BackgroundLoop:
         """Returns the shared loop, and starts it if necessary; each lease must be returned by `release`."""
         global _shared_loop
-        if sys.is_finalizing():
-            # A thread that is started now would never run.
-            raise InvalidInputError(REFUSAL)
+        _check_process()
         with _lock:
             if _shared_loop is None:
                 _shared_loop = cls()
             _shared_loop._leases += 1
             return _shared_loop
+
+    @classmethod
+    def separate(cls) -> BackgroundLoop:
+        """Starts a loop beside the shared one, for a load that must not delay its work; `release` stops it."""
+        _check_process()
+        loop = cls()
+        loop._leases = 1
+        return loop
 
     def release(self) -> None:
         """Returns a lease; the loop stops with its last lease."""

@@ -144,7 +144,7 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
     async def vend(table: Table) -> Table:
         return await namespace.arun(lambda client: client.session.vend(table))
 
-    loop = BackgroundLoop.lease()
+    loop = BackgroundLoop.separate()
     try:
         with loop.keep_open(serving_renewals(tables, vend, host)) as gateway:
             yield {"namespace_impl": "rest", "namespace_properties": _Properties(gateway.properties)}

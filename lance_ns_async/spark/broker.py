@@ -40,7 +40,7 @@ class Brokers:
         key = (addresses[0], frozenset((at.id, at.location) for at in locations))
         if (known := self._by_tables.get(key)) is not None:
             return known
-        loop = BackgroundLoop.lease()
+        loop = BackgroundLoop.separate()
         self._stack.callback(loop.release)
         endpoint = renewal_endpoint([at.table() for at in locations], self._vend, addresses)
         self._by_tables[key] = self._stack.enter_context(loop.keep_open(endpoint))
