@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from math import inf
+from ssl import SSLContext
 from time import time
 from typing import Any, NoReturn
 
@@ -36,9 +37,11 @@ GRACE = 5.0
 """Seconds that open requests have to finish when an endpoint ends."""
 
 
-def serving_renewals(tables: Iterable[Table], vend: Vend, host: str) -> AbstractAsyncContextManager[Gateway]:
+def serving_renewals(
+    tables: Iterable[Table], vend: Vend, host: str, tls: SSLContext | None = None
+) -> AbstractAsyncContextManager[Gateway]:
     """Serves tables with credentials that are renewed; see `RenewedTables`."""
-    return serving(RenewedTables(tables, vend), host=host, grace=GRACE, max_connections=MAX_CONNECTIONS)
+    return serving(RenewedTables(tables, vend), host=host, tls=tls, grace=GRACE, max_connections=MAX_CONNECTIONS)
 
 
 class RenewedTables:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from lance_namespace.errors import InvalidInputError
 
 from lance_ns_async.engine.locate import Vend
 from lance_ns_async.facade.background_loop import BackgroundLoop
+from lance_ns_async.gateway.certificates import new_certificate
 from lance_ns_async.gateway.renewals import serving_renewals
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.renewal import Renewal
@@ -22,13 +24,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_ENCRYPTION = ("spark.ssl.enabled", "spark.ssl.rpc.enabled", "spark.network.crypto.enabled")
+"""Settings by which Spark encrypts what driver and executors exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where endpoints in the driver are."""
+
+    host: str
+    """The address to listen on."""
+    driver: str
+    """The address at which executors reach it."""
+    is_encrypted: bool = False
+    """Whether it has TLS, because Spark encrypts, too."""
+
+
 class Brokers:
     """The endpoints of one catalog: one for each set of tables, with a token of its own."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
         self._stack = ExitStack()
-        self._by_tables: dict[tuple[str, frozenset[tuple[TableId, str]]], Renewal] = {}
+        self._by_tables: dict[tuple[Addresses, frozenset[tuple[TableId, str]]], Renewal] = {}
 
     def renewal(self, locations: Collection[Location], spark: SparkSession) -> Renewal:
         """Returns the endpoint for these tables, which is open until `close`.
@@ -37,7 +55,7 @@ class Brokers:
             InvalidInputError: The executors cannot reach this process, or it cannot listen at the driver's address.
         """
         addresses = check_addresses(spark)
-        key = (addresses[0], frozenset((at.id, at.location) for at in locations))
+        key = (addresses, frozenset((at.id, at.location) for at in locations))
         if (known := self._by_tables.get(key)) is not None:
             return known
         loop = BackgroundLoop.separate()
@@ -56,21 +74,23 @@ class Brokers:
 
 
 @asynccontextmanager
-async def renewal_endpoint(tables: Collection[Table], vend: Vend, addresses: tuple[str, str]) -> AsyncIterator[Renewal]:
+async def renewal_endpoint(tables: Collection[Table], vend: Vend, addresses: Addresses) -> AsyncIterator[Renewal]:
     """Opens an endpoint for tables, with a token of its own.
 
     Args:
         tables: The tables, with their present credentials.
         vend: Asks the catalog.
-        addresses: From `check_addresses`.
+        addresses: Where it is.
     """
-    host, address = addresses
-    async with serving_renewals(tables, vend, host) as gateway:
-        yield Renewal(f"http://{address}:{urlsplit(gateway.url).port}", gateway.token)
+    tls, authority = new_certificate(addresses.driver) if addresses.is_encrypted else (None, "")
+    async with serving_renewals(tables, vend, addresses.host, tls) as gateway:
+        port, name = urlsplit(gateway.url).port, addresses.driver
+        name = f"[{name}]" if ":" in name else name
+        yield Renewal(f"http{'s' if tls else ''}://{name}:{port}", gateway.token, authority)
 
 
-def check_addresses(spark: SparkSession) -> tuple[str, str]:
-    """Returns the address to listen on, and the one at which executors reach it.
+def check_addresses(spark: SparkSession) -> Addresses:
+    """Returns the addresses of endpoints in the driver.
 
     Raises:
         InvalidInputError: The executors cannot reach this process.
@@ -82,8 +102,8 @@ def check_addresses(spark: SparkSession) -> tuple[str, str]:
             "leave renew out, and begin long jobs with new credentials, for example by `LocationResolver.refresh`"
         )
     if str(context.master).startswith("local"):
-        return "127.0.0.1", "127.0.0.1"
-    address = spark.conf.get("spark.driver.host")
-    assert address is not None  # Spark sets it.
-    host = spark.conf.get("spark.driver.bindAddress", None) or address
-    return host, f"[{address}]" if ":" in address else address
+        return Addresses("127.0.0.1", "127.0.0.1")
+    driver = spark.conf.get("spark.driver.host")
+    assert driver is not None  # Spark sets it.
+    host = spark.conf.get("spark.driver.bindAddress", None) or driver
+    return Addresses(host, driver, any((spark.conf.get(it, "") or "").lower() == "true" for it in _ENCRYPTION))

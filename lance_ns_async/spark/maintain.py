@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import astuple
 from math import ceil
 from threading import Event
 from time import monotonic
@@ -202,7 +203,7 @@ def encode(jobs: Iterable[Job], renewal: Renewal | None = None) -> str:
     for job in jobs:
         options = job.table.storage_options if renewal else without_expiry(job.table.storage_options)
         rows.append((str(job.table.id), job.table.location, options, job.version, job.number, job.kind, job.content))
-    return tasks.encode((rows, renewal and (renewal.uri, renewal.token)))
+    return tasks.encode((rows, renewal and astuple(renewal)))
 
 
 def execute(text: str) -> Iterator[str]:

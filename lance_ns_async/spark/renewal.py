@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,19 +26,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The endpoint that renews credentials, and the token that it requires."""
+    """The endpoint that renews credentials, the token that it requires, and the authority of its certificate."""
 
     uri: str
     token: str = field(repr=False)
+    authority: str = field(default="", repr=False)
+    """In PEM; empty without TLS."""
 
     def opener(self) -> Opener:
         """Returns what opens tables, whose credentials are then renewed for as long as they are used."""
-        from lance.namespace import RestNamespace
-
         from lance_ns_async.storage.opening import Opener
 
+        return Opener(self._connect)
+
+    def _connect(self) -> Any:
+        from lance.namespace import RestNamespace
+
         connect: Any = RestNamespace  # without types
-        return Opener(lambda: connect(uri=self.uri, **{"header.x-lance-token": self.token}))
+        properties = {"uri": self.uri, "header.x-lance-token": self.token}
+        if not self.authority:
+            return connect(**properties)
+        with TemporaryDirectory(prefix="lance-ns-") as folder:
+            file = Path(folder, "authority.pem")
+            file.write_text(self.authority)
+            return connect(**properties, **{"tls.ssl_ca_cert": str(file)})
 
 
 def open_version(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class Plan:
         ]
         types = self.condition and self.condition.types
         condition = self.condition and (self.condition.sql, types and encode_schema(types))
-        renewal = self.renewal and (self.renewal.uri, self.renewal.token)
+        renewal = self.renewal and astuple(self.renewal)
         return tasks.encode((rows, self.groups, self.table_column, condition, renewal))
 
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from lance_ns_async.spark import tasks
@@ -78,7 +79,7 @@ def _encode(
         return without_expiry(at.storage_options) if renewal is None else at.storage_options
 
     tables = [(list(at.id), at.location, at.version, options(at)) for at in locations]
-    how = renewal and (renewal.uri, renewal.token)
+    how = renewal and astuple(renewal)
     return tasks.encode((tables, {by: query.to_dict() for by, query in queries.items()}, k, how))
 
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnauthenticatedError
 
-from lance_ns_async import Namespace, TableId
+from lance_ns_async import Namespace
 from lance_ns_async.many.rows import queries_by_column
 from lance_ns_async.spark import LocationResolver, Locations
-from lance_ns_async.spark.broker import Brokers
 from lance_ns_async.spark.read import searching
 from lance_ns_async.spark.read.reading import Entry, Plan, batches
 from lance_ns_async.spark.renewal import Renewal
@@ -143,19 +142,26 @@ def test_renewal_that_is_not_possible_is_refused(
 
 @pytest.mark.parametrize(
     ("conf", "expected"),
-    [({"spark.driver.host": "127.0.0.1"}, "http://127.0.0.1:"), ({"spark.driver.host": "::1"}, "http://[::1]:")],
+    [
+        ({"spark.driver.host": "127.0.0.1"}, "http://127.0.0.1:"),
+        ({"spark.driver.host": "::1"}, "http://[::1]:"),
+        ({"spark.driver.host": "localhost", "spark.ssl.rpc.enabled": "true"}, "https://localhost:"),
+        ({"spark.driver.host": "::1", "spark.network.crypto.enabled": "true"}, "https://[::1]:"),
+    ],
 )
 def test_executors_of_a_cluster_get_the_address_of_the_driver(
-    locations: Locations, resolver: LocationResolver, conf: dict[str, str], expected: str
+    s3: KeyedS3, catalog: RenewingPolaris, locations: Locations, resolver: LocationResolver, conf: Any, expected: str
 ) -> None:
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="spark://host:7077"), conf=conf)
-    namespace = resolver.namespace
-    assert isinstance(namespace, Namespace)
-    brokers = Brokers(namespace)
-    try:
-        assert brokers.renewal([locations[TableId("shop.db.t0000")]], spark).uri.startswith(expected)
-    finally:
-        brokers.close()
+    renewal = resolver._renewal(locations.values(), spark)
+    assert renewal.uri.startswith(expected)
+    s3.revoked.update(catalog.issued)
+    assert sum(it.num_rows for it in batches(plan(locations, renewal), ROWS.schema)) == TABLES * len(ROWS)
+    if renewal.authority:
+        assert "BEGIN" not in repr(renewal)
+        s3.revoked.update(catalog.issued)
+        with pytest.raises(LanceNamespaceError, match="execute request"):
+            list(batches(plan(locations, replace(renewal, authority="")), ROWS.schema))
 
 
 def test_a_prefetch_renews_credentials_that_end_before_a_dataset_is_opened(
