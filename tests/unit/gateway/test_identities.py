@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import jwt
@@ -189,6 +190,18 @@ async def test_no_operation_shows_what_only_another_caller_may_see(served: Servi
             elif route.operation in MISSING and namespace not in (caller, "both"):
                 assert response.status >= 400, (route, caller, id, response)
     assert served.catalog.tables == before
+
+
+async def test_no_order_of_calls_at_once_shows_what_only_another_caller_may_see(served: Serving) -> None:
+    choose = Random(58)
+    routes = [route for route in BY_OPERATION.values() if not route.changes]
+    for _ in range(30):
+        callers = choose.choices(CALLERS, k=16)
+        ids = [choose.choice((f"{it}${mark(it)}", "ann$t", "bob$t", "both$t")) for it in callers]
+        calls = [(it, choose.choice(routes), id) for it, id in zip(callers, ids, strict=True)]
+        responses = await asyncio.gather(*(served.call(*call) for call in calls))
+        for call, response in zip(calls, responses, strict=True):
+            assert not any(mark(it).encode() in response.body for it in CALLERS if it != call[0]), call
 
 
 async def test_etags_and_vended_credentials_are_those_of_the_caller(served: Serving) -> None:
