@@ -43,9 +43,8 @@ async def ask_all(uri: str, token: str, number: int) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
         await asyncio.gather(*(ask(client, f"c$db$t{n % TABLES:04}") for n in range(number)))
     seconds.sort()
-    print(
-        f"median {seconds[number // 2]:.2f} s, p99 {seconds[number * 99 // 100]:.2f} s, {failures} failed", flush=True
-    )
+    median, p99 = seconds[number // 2], seconds[number * 99 // 100]
+    print(f"median {median:.2f} s, p99 {p99:.2f} s, {failures} failed", flush=True)
 
 
 def main() -> None:
@@ -55,7 +54,8 @@ def main() -> None:
     parser.add_argument("--ask", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.ask:
-        asyncio.run(ask_all(*arguments.ask, arguments.requests))
+        uri, token = arguments.ask
+        asyncio.run(ask_all(uri, token, arguments.requests))
         return
     with KeyedS3() as s3, RenewingPolaris(s3) as catalog:
         catalog.add_lance_tables("c", ("db",), TABLES)
