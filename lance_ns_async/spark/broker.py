@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from lance_namespace.errors import InvalidInputError
 
+from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.locate import Vend
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway.certificates import new_certificate
@@ -58,6 +59,8 @@ class Brokers:
         key = (addresses, frozenset((at.id, at.location) for at in locations))
         if (known := self._by_tables.get(key)) is not None:
             return known
+        # Otherwise, an error of a task would say so.
+        self._namespace.run(_check_open)
         loop = BackgroundLoop.separate()
         self._stack.callback(loop.release)
         endpoint = renewal_endpoint([at.table() for at in locations], self._vend, addresses)
@@ -71,6 +74,10 @@ class Brokers:
         """Ends the endpoints."""
         self._by_tables.clear()
         self._stack.close()
+
+
+async def _check_open(client: AsyncNamespace) -> None:
+    client.session.check_open()
 
 
 @asynccontextmanager

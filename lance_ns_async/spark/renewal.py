@@ -45,11 +45,33 @@ class Renewal:
         connect: Any = RestNamespace  # without types
         properties = {"uri": self.uri, "header.x-lance-token": self.token}
         if not self.authority:
-            return connect(**properties)
+            return _Endpoint(self.uri, connect(**properties))
         with TemporaryDirectory(prefix="lance-ns-") as folder:
             file = Path(folder, "authority.pem")
             file.write_text(self.authority)
-            return connect(**properties, **{"tls.ssl_ca_cert": str(file)})
+            return _Endpoint(self.uri, connect(**properties, **{"tls.ssl_ca_cert": str(file)}))
+
+
+class _Endpoint:
+    """The namespace of an endpoint; if that does not answer, the error says where it should be."""
+
+    def __init__(self, uri: str, namespace: Any) -> None:
+        self._uri = uri
+        self._namespace = namespace
+
+    def describe_table(self, request: Any) -> Any:
+        from lance_namespace.errors import ServiceUnavailableError
+
+        try:
+            return self._namespace.describe_table(request)
+        except ServiceUnavailableError as e:
+            raise ServiceUnavailableError(
+                f"{e} (credentials are renewed at {self._uri} in the driver: keep the resolver open until the job has "
+                "ended, and let executors reach that port)"
+            ) from e
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._namespace, name)
 
 
 def open_version(

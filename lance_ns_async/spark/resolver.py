@@ -86,6 +86,7 @@ class LocationResolver:
         self._vends = vend_credentials
         self._cache = LocationCache(ttl=ttl, limit=remembers)
         self._brokers: Brokers | None = None
+        self._is_closed = False
 
     @classmethod
     def connect(
@@ -428,6 +429,7 @@ class LocationResolver:
 
         Repeated calls have no effect.
         """
+        self._is_closed = True
         if self._brokers is not None:
             self._brokers.close()
         if self._owns and isinstance(self._namespace, Namespace):
@@ -495,6 +497,8 @@ class LocationResolver:
         """Returns what renews the credentials of these tables in tasks; see `Locations.dataframe`."""
         from lance_ns_async.spark.broker import Brokers
 
+        if self._is_closed:
+            raise InvalidInputError("renew: the resolver is closed; keep it open until the job has ended")
         namespace = self._blocking("renew", "create the resolver with a Namespace")
         self._brokers = self._brokers or Brokers(namespace)
         return self._brokers.renewal(locations, spark)

@@ -103,6 +103,21 @@ def test_each_batch_reads_what_was_pinned_by_keys_that_are_good(
     assert len(catalog.issued) == 2 + 2 * BATCHES
 
 
+def test_batches_read_tables_that_appear_during_the_stream(
+    s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, stream: DataFrame, tmp_path: Path
+) -> None:
+    counts: list[int] = []
+
+    def read(batch: DataFrame, number: int) -> None:
+        locations = resolver.prefetch("shop.prices.*", on_error="raise")
+        # Not the session of the batch, of which the stream has made a copy.
+        counts.append(batch.join(locations.dataframe(stream.sparkSession, columns=["id"], renew=True), "id").count())
+        resolver.write(stream.sparkSession.range(BATCHES), f"shop.prices.new{number}", renew=True)
+
+    run(stream, read, tmp_path / "checkpoint")
+    assert counts == [2, 3, 4]
+
+
 @thorough
 def test_a_frame_made_before_is_not_refreshed(
     s3: KeyedS3, catalog: RenewingPolaris, resolver: LocationResolver, spark: SparkSession

@@ -14,7 +14,7 @@ from lance_ns_async.many.schemas import Reader, common, with_table_column
 from lance_ns_async.model import TableId
 from lance_ns_async.spark.read.reading import Entry, Plan, plans_reader
 from lance_ns_async.spark.renewal import Renewal
-from lance_ns_async.spark.resolve.location import Location, warn_of_expiry
+from lance_ns_async.spark.resolve.location import REFRESH, Location, warn_of_expiry
 from lance_ns_async.spark.resolve.prefetch import open_tables
 from lance_ns_async.spark.resolve.report import one_error
 from lance_ns_async.spark.session import (
@@ -61,11 +61,11 @@ def build_dataframe(
     tables = pin(locations)
     schema, condition = common_columns(tables, columns, filter=filter, unify=unify, table_column=table_column)
     if renewal is None:
-        warn_of_expiry(tables, stacklevel=3)
+        warn_of_expiry(tables, stacklevel=3, remedy=f"use renew=True, or {REFRESH}")
     entries, groups = [_entry(location) for location in tables], partitions or default_tasks(spark)
     plan = Plan(entries, groups, table_column or None, condition, renewal)
     name = label("read", [location.id for location in locations])
-    if int(spark.version.partition(".")[0]) < 4:
+    if int(spark.version.partition(".")[0]) < 4 or _is_in_batch(spark):
         return by_map_in_arrow(spark, plan, schema, name)
     return by_data_source(spark, plan, schema, name)
 
@@ -114,6 +114,12 @@ def by_data_source(spark: SparkSession, plan: Plan, schema: StructType, name: st
     return spark.read.format(names[name]).schema(schema).option(OPTION, plan.encode()).load()
 
 
+def _is_in_batch(spark: SparkSession) -> bool:
+    """Returns whether a stream calls this thread, whose session has no data source registered after its start."""
+    context = context_of(spark)
+    return context is not None and context.getLocalProperty("sql.streaming.queryId") is not None
+
+
 def _register(spark: SparkSession, name: str) -> str:
     """Registers the data source under this name, or one with a number, and returns the registered name.
 
@@ -147,7 +153,7 @@ def _check_server(spark: SparkSession, name: str) -> None:
 
 
 def by_map_in_arrow(spark: SparkSession, plan: Plan, schema: StructType, name: str) -> DataFrame:
-    """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0; needs pandas."""
+    """Returns a DataFrame that reads the plan with `mapInArrow`, for Spark before 4.0 and in streams; needs pandas."""
     from lance_ns_async.spark.types import arrow_schema
 
     tasks = one_task_each(spark, [part.encode() for part in plan.split()])

@@ -23,6 +23,9 @@ SOON = 600.0
 """Number of seconds before their expiry from which storage options cause a warning."""
 
 
+REFRESH = "refresh the locations before each long job"
+
+
 def without_expiry(storage_options: Mapping[str, str] | None) -> dict[str, str] | None:
     """Returns the storage options for a reader that has only those that it starts with, and cannot renew them."""
     return {key: value for key, value in (storage_options or {}).items() if key != EXPIRY} or None
@@ -82,7 +85,7 @@ class Location:
         return Location, bare
 
 
-def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
+def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int, remedy: str = REFRESH) -> None:
     """Issues one warning if storage options have expired or expire soon; `stacklevel` 1 refers to the caller."""
     expiring = (at.expires_at for at in locations if at.storage_options is not None and at.expires_at is not None)
     moments = [moment for moment in expiring if moment < time() + SOON]
@@ -92,7 +95,7 @@ def warn_of_expiry(locations: Iterable[Location], *, stacklevel: int) -> None:
     when = f"expire in {seconds:.0f} s" if seconds > 0 else "have expired"
     warnings.warn(
         f"the storage options of {len(moments)} tables {when}, and a Spark read or write keeps the options that "
-        "it starts with: refresh the locations before each long job",
+        f"it starts with: {remedy}",
         stacklevel=stacklevel + 1,
     )
 

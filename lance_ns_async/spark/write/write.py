@@ -79,7 +79,7 @@ class Writing:
         """Returns what renews the credentials of tables; without that, warns if they expire soon."""
         locations = [Location.of(it.table, None) for it in staged]
         if self.renew is None:
-            warn_of_expiry(locations, stacklevel=stacklevel + 1)
+            warn_of_expiry(locations, stacklevel=stacklevel + 1, remedy="use renew=True")
             return None
         return self.renew(locations, spark) if any(it.expires_at is not None for it in locations) else None
 

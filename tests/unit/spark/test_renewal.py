@@ -170,3 +170,17 @@ def test_a_prefetch_renews_credentials_that_end_before_a_dataset_is_opened(
     s3.revoked.update(f"KEY{n + 1}" for n in range(TABLES))
     assert [it.rows for it in resolver.prefetch("shop.db.*", on_error="raise").values()] == [len(ROWS)] * TABLES
     assert len(catalog.issued) == 2 * TABLES
+
+
+def test_a_closed_resolver_or_namespace_cannot_renew(catalog: RenewingPolaris, locations: Locations) -> None:
+    with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
+        renewal = resolver._renewal(locations.values(), SPARK)
+    # A job that goes on is told why it fails.
+    with pytest.raises(LanceNamespaceError, match="keep the resolver open until the job has ended"):
+        list(batches(plan(locations, renewal), ROWS.schema))
+    with pytest.raises(InvalidInputError, match="renew: the resolver is closed"):
+        resolver._renewal(locations.values(), SPARK)
+    with Namespace.connect("polaris", catalog.properties) as namespace:
+        resolver = LocationResolver(namespace)
+    with pytest.raises(InvalidInputError, match="it is closed"):
+        resolver._renewal(locations.values(), SPARK)
