@@ -45,8 +45,8 @@ class MaskedBytes(bytes):
 
 
 def bearer_token(text: str) -> MaskedText:
-    """Returns a bearer token without the name of its scheme, which some programs write before it."""
-    return MaskedText(re.sub("^bearer +", "", text, flags=re.IGNORECASE))
+    """Returns a bearer token without the name of its scheme, which some programs write before it; it may be empty."""
+    return MaskedText(re.sub("^bearer( +|$)", "", text, flags=re.IGNORECASE))
 
 
 def without_frames(error: BaseException) -> BaseException:

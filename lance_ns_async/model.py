@@ -56,7 +56,11 @@ class Id(tuple[str, ...]):
     _may_be_empty: ClassVar[bool] = True
 
     def __new__(cls, names: str | Iterable[str] = ()) -> Self:
-        self = super().__new__(cls, split_names(names) if isinstance(names, str) else names)
+        try:
+            self = super().__new__(cls, split_names(names) if isinstance(names, str) else names)
+        except TypeError as e:
+            kind = type(names).__name__
+            raise InvalidInputError(f"{cls.kind} id: must be a text or a sequence of names, not of type {kind}") from e
         if not self and not cls._may_be_empty:
             raise InvalidInputError(f"{cls.kind} id []: it needs at least the {cls.kind}'s own name")
         if len(self) > MAX_LEVELS:

@@ -114,8 +114,11 @@ def _header_value(value: SecretStr) -> SecretStr:
 def _token(value: SecretStr) -> SecretStr:
     if not (token := bearer_token(value.get_secret_value())):
         raise ValueError("it is empty; set it to a token, or leave it out")
-    return _header_value(SecretStr(token))
+    return SecretStr(token)
 
+
+BearerToken = Annotated[SecretStr, AfterValidator(_token)]
+"""A token, also after `Bearer`."""
 
 Url = Annotated[str, AfterValidator(_url)]
 """An HTTP or HTTPS URL without user and password."""
@@ -360,7 +363,7 @@ class HttpSettings(Settings):
 
     endpoint: Endpoint
     """The address of the catalog, e.g. `https://catalog.example.com`."""
-    auth_token: Annotated[SecretStr, AfterValidator(_token)] | None = None
+    auth_token: Annotated[BearerToken, AfterValidator(_header_value)] | None = None
     """A bearer token, sent with every call."""
     connect_timeout: Millis = Field(default=10.0, gt=0)
     read_timeout: Millis = Field(default=30.0, gt=0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from ipaddress import ip_address
 from math import inf
 from ssl import SSLContext
 from time import time
@@ -11,6 +13,7 @@ from typing import Any, NoReturn
 
 import lance_namespace as spec
 from lance_namespace.errors import (
+    InvalidInputError,
     ServiceUnavailableError,
     TableNotFoundError,
     ThrottlingError,
@@ -19,9 +22,10 @@ from lance_namespace.errors import (
 
 from lance_ns_async.calls.tasks import SingleFlights
 from lance_ns_async.engine.locate import Vend
+from lance_ns_async.errors import shortened
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway.server import Gateway, serving
-from lance_ns_async.many.patterns import What
+from lance_ns_async.many.patterns import What, in_memory
 from lance_ns_async.model import Table, TableId, same_place
 from lance_ns_async.operations import requests
 from lance_ns_async.storage.options import LEAD, expiry
@@ -65,7 +69,7 @@ class RenewedTables:
         """Describes a table; the requested version is not checked, because the reader opens it or fails."""
         id = TableId(request.id or ())
         if id not in self._tables:
-            _refuse(id, "this endpoint is for other tables; include it where the endpoint is opened")
+            _refuse(id, "`renewing` did not include it; add it to the tables there")
         if request.load_detailed_metadata or request.check_declared or request.tag or request.branch:
             _refuse(id, "this endpoint gives locations and credentials alone; ask the catalog")
         table = self._tables[id] if time() < self._fresh_until[id] else await self._flights.outcome(id)
@@ -106,6 +110,18 @@ def _refuse(id: TableId, why: str) -> NoReturn:
     raise UnsupportedOperationError(f"table {id}: {why}")
 
 
+def _check_host(host: str) -> None:
+    try:
+        is_usable = not ip_address(host).is_unspecified
+    except ValueError:
+        is_usable = re.fullmatch(r"[\w.-]*[^\W\d][\w.-]*", host) is not None
+    if not is_usable:
+        raise InvalidInputError(
+            f"host {host!r}: must be a host name or an address only, at which the workers reach this process, "
+            "such as ray.util.get_node_ip_address()"
+        )
+
+
 class _Properties(dict[str, str]):
     """Properties whose `repr` shows no values; their pickle is one of ordinary properties, for workers without us."""
 
@@ -133,13 +149,21 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
 
     Raises:
         LanceNamespaceError: A table cannot be described, or a namespace not listed.
+        TableNotFoundError: A table does not exist, or no table matches.
         UnsupportedOperationError: The catalog commits the versions of a table, which workers must tell it.
-        InvalidInputError: The address is not one of this machine.
+        InvalidInputError: The address is not one of this machine, or the namespace is not a `Namespace`.
 
     Cost:
         One describe for each table with credentials, and later, if workers ask, one for each table and lifetime.
     """
+    if not isinstance(namespace, Namespace):
+        kind = f"{type(namespace).__module__}.{type(namespace).__qualname__}"
+        raise InvalidInputError(f"namespace: must be what lance_ns_async.Namespace.connect returns, not of type {kind}")
+    _check_host(host)
+    what = in_memory(what)
     tables = namespace.describe_tables(what, vend_credentials=True).raise_for_errors().tables.values()
+    if not tables:
+        raise TableNotFoundError(f"Table not found: renewing: no table matches {shortened(str(what), 80)}")
     for table in tables:
         if table.managed_versioning:
             _refuse(table.id, "the catalog commits its versions; give the workers the class path of the catalog")

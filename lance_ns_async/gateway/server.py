@@ -470,7 +470,9 @@ async def listen(
         for listener in await listeners(host, port, max_connections):
             await web.SockSite(runner, listener, ssl_context=tls, backlog=_BACKLOG).start()
     except OSError as e:
-        raise err.InvalidInputError(f"host {host}, port {port}: cannot listen there ({e.strerror})") from e
+        # Port 0 means any, so it is not the reason.
+        address = f"host {host}, port {port}" if port else f"host {host}"
+        raise err.InvalidInputError(f"{address}: cannot listen there ({e.strerror})") from e
     bound_port: int = runner.addresses[0][1]
     return bound_port
 

@@ -169,13 +169,18 @@ class Selection:
 
 
 def items(what: What) -> Iterable[str | Iterable[str]]:
-    """Returns the items of a request."""
+    """Returns the items of a request; raises InvalidInputError if it cannot have any."""
+    if not isinstance(what, Iterable):
+        kind = type(what).__name__
+        raise InvalidInputError(
+            f"tables: must be an id, a pattern like 'sales.*', or several of them, not of type {kind}"
+        )
     return [what] if isinstance(what, str | Id) else what
 
 
 def in_memory(what: What) -> What:
     """Returns an equal request that can be read again, and in any thread."""
-    return what if isinstance(what, str | Id) else list(what)
+    return what if isinstance(what, str | Id) else list(items(what))
 
 
 def parse_item(item: str | Iterable[str]) -> TableId | Pattern:

@@ -52,7 +52,7 @@ class WatchedFile(Generic[T]):
             try:
                 self._look()
             except (OSError, ValueError, InvalidInputError) as e:
-                error = e if isinstance(e, InvalidInputError) else InvalidInputError(f"{self._label}: {_message(e)}")
+                error = e if isinstance(e, InvalidInputError) else self._error(e)
                 if not self._values:
                     raise error from None
                 log.warning("%s; the last content stays in use", error)
@@ -71,9 +71,13 @@ class WatchedFile(Generic[T]):
         self._values = [self._parse(content)]
         self._state = state
 
-
-def _message(e: OSError | ValueError) -> str:
-    return f"{e.strerror}; give a file that this process can read" if isinstance(e, OSError) else str(e)
+    def _error(self, e: OSError | ValueError) -> InvalidInputError:
+        message = str(e)
+        if isinstance(e, OSError):
+            full = os.path.expanduser(self._path)
+            advice = "a file that this process can read" if full == self._path else f"the full path, {full!r}"
+            message = f"{e.strerror}; give {advice}"
+        return InvalidInputError(f"{self._label}: {message}")
 
 
 def _state(status: os.stat_result) -> object:

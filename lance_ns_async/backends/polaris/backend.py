@@ -24,11 +24,12 @@ from lance_ns_async.backends.shared.response_checks import check_empty
 from lance_ns_async.backends.shared.signing import open_signer
 from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import ErrorTable, failure_of, with_failure
+from lance_ns_async.masked import MaskedText
 from lance_ns_async.model import NamespaceId, Page, Table, TableId
 from lance_ns_async.settings import LocationSettings
 from lance_ns_async.storage.locations import Root, default_location
 from lance_ns_async.transports.aws.settings import SigningSettings
-from lance_ns_async.transports.http.oauth2 import OAuth2Settings, open_tokens
+from lance_ns_async.transports.http.oauth2 import OAuth2Settings, open_tokens, split_credential
 from lance_ns_async.transports.http.transport import HttpTransport, open_http
 
 if TYPE_CHECKING:
@@ -76,6 +77,13 @@ class PolarisSettings(LocationSettings, SigningSettings, OAuth2Settings):
         if self.credential is not None and not all(self.client()):
             raise ValueError("credential: it must be client_id:client_secret, with a colon between them")
         return self
+
+    def parse_client(self, content: bytes) -> MaskedText:
+        """Returns what is in `client_secret_file`; raises ValueError if it has no id and `client_id` is not set."""
+        credential = super().parse_client(content)
+        if self.client_id is None and not all(split_credential(credential)):
+            raise ValueError("it is not client_id:client_secret; set client_id if it has only the secret")
+        return credential
 
     @field_validator("endpoint")
     @classmethod

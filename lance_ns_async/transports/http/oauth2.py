@@ -18,7 +18,7 @@ from lance_ns_async.calls.caller import Caller
 from lance_ns_async.errors import HTTP_ERRORS, Code, ErrorTable, failure_of, with_failure
 from lance_ns_async.masked import MaskedBytes, MaskedText
 from lance_ns_async.model import NamespaceId
-from lance_ns_async.settings import HttpSettings, Seconds, TokenFunction, Url
+from lance_ns_async.settings import BearerToken, HttpSettings, Seconds, TokenFunction, Url
 from lance_ns_async.storage.watched_file import WatchedFile
 from lance_ns_async.transports.http.token_sources import (
     LIFETIME,
@@ -30,6 +30,7 @@ from lance_ns_async.transports.http.token_sources import (
     function_tokens,
     parse_command,
     parse_secret,
+    parse_token,
 )
 from lance_ns_async.transports.http.transport import HttpTransport, ReadError, encode_form
 
@@ -89,7 +90,7 @@ class OAuth2Settings(HttpSettings):
     """The service that the token is for, as some identity providers require it."""
     resource: str | None = Field(default=None, min_length=1)
     """The address of the service that the token is for (RFC 8707)."""
-    subject_token: SecretStr | None = Field(default=None, min_length=1)
+    subject_token: BearerToken | None = None
     """A token that is exchanged for one of the catalog (RFC 8693)."""
     subject_token_file: FilePath | None = None
     """A file with a `subject_token`; read again for each token."""
@@ -137,7 +138,11 @@ class OAuth2Settings(HttpSettings):
 
     def client(self) -> tuple[str, str]:
         """Returns the client's id and its secret; what is empty may be in `client_secret_file`."""
-        return _split(self.credential.get_secret_value()) if self.credential else (self.client_id or "", "")
+        return split_credential(self.credential.get_secret_value()) if self.credential else (self.client_id or "", "")
+
+    def parse_client(self, content: bytes) -> MaskedText:
+        """Returns what is in `client_secret_file`; raises ValueError if the catalog cannot use it."""
+        return parse_secret(content)
 
     def grants(self) -> list[str]:
         """Returns the properties that are sent to a token endpoint: that of the client before that of a subject."""
@@ -148,7 +153,8 @@ class OAuth2Settings(HttpSettings):
         return bool(self._set(*_SUBJECTS))
 
 
-def _split(credential: str) -> tuple[str, str]:
+def split_credential(credential: str) -> tuple[str, str]:
+    """Returns the client's id and its secret; without a colon, the id is empty."""
     id, colon, secret = credential.partition(":")
     return (id, secret) if colon else ("", credential)
 
@@ -261,8 +267,8 @@ class _Grants:
         self._secrets = secrets
         self._lifetime = lifetime
         self._refresh_token: str | None = None
-        self._client_file = _watch("client_secret_file", settings.client_secret_file)
-        self._subject_file = _watch("subject_token_file", settings.subject_token_file)
+        self._client_file = _watch("client_secret_file", settings.client_secret_file, settings.parse_client)
+        self._subject_file = _watch("subject_token_file", settings.subject_token_file, parse_token)
 
     async def fetch(self) -> Token:
         """Returns a new token.
@@ -328,7 +334,8 @@ class _Grants:
 
     def _client(self) -> Mapping[str, str]:
         credential = MaskedText(_read(self._client_file, self._settings.credential))
-        id, secret = (self._settings.client_id, credential) if self._settings.client_id else _split(credential)
+        client_id = self._settings.client_id
+        id, secret = (client_id, credential) if client_id else split_credential(credential)
         return {"client_id": id, "client_secret": secret}
 
     def _redact(self, *secrets: str | None) -> None:
@@ -340,8 +347,8 @@ class _Grants:
 _REDACTED = 6  # Number of secrets that are redacted: two of a client, two of a subject, two refresh tokens.
 
 
-def _watch(name: str, path: str | None) -> WatchedFile[MaskedText] | None:
-    return None if path is None else WatchedFile(name, path, parse_secret)
+def _watch(name: str, path: str | None, parse: Callable[[bytes], MaskedText]) -> WatchedFile[MaskedText] | None:
+    return None if path is None else WatchedFile(name, path, parse)
 
 
 def _read(file: WatchedFile[MaskedText] | None, value: SecretStr | None) -> str:

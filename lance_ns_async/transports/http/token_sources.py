@@ -340,21 +340,26 @@ class FileTokens:
         return self._file.value(now=self._file.value() == old)
 
 
-def parse_secret(content: bytes) -> MaskedText:
-    """Returns the secret in a file, without the newline at the end."""
+def parse_secret(content: bytes, noun: str = "secret") -> MaskedText:
+    """Returns the secret in a file, without the newline at the end; `noun` says in messages what it is."""
     try:
         text = MaskedText(content.decode().removesuffix("\n").removesuffix("\r"))
     except UnicodeDecodeError:
-        raise ValueError("not UTF-8; write nothing but the secret to it") from None
+        raise ValueError(f"not UTF-8; write nothing but the {noun} to it") from None
     if not text:
-        raise ValueError("empty; write the secret to it")
+        raise ValueError(f"empty; write the {noun} to it")
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    if "\n" in text or "\r" in text:
+        raise ValueError(f"more than one line; write nothing but the {noun} to it")
     return text
 
 
 def parse_token(content: bytes) -> MaskedText:
     """Returns the bearer token in a file, without the newline at the end."""
-    token = bearer_token(parse_secret(content))
-    if not (token.isascii() and token.isprintable() and token and " " not in token):
+    if not (token := bearer_token(parse_secret(content, "token"))):
+        raise ValueError("empty; write the token to it")
+    if not (token.isascii() and token.isprintable() and " " not in token):
         raise ValueError("more than a token, or no token; write one word of printable ASCII to it")
     return token
 

@@ -119,6 +119,18 @@ async def test_a_command_signs_in_and_runs_again_after_a_rejection(site: Site, t
     assert not any(token in shown for token in site.minted)
 
 
+@pytest.mark.parametrize("site", [polaris], indirect=True)
+async def test_polaris_needs_the_id_for_a_secret_in_a_file(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    for content, more in (("s3cr3t", {"client_id": "root"}), ("root:s3cr3t", {}), ("s3cr3t", {})):
+        file.write_text(content)
+        async with site.connected(client_secret_file=str(file), **more) as ns:
+            if more or ":" in content:
+                await site.describe(ns)
+            else:
+                await catch(err.InvalidInputError, site.describe(ns), f"client_secret_file '{file}': .* set client_id")
+
+
 async def test_a_token_in_a_file_is_read_again(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     file = tmp_path / "token"

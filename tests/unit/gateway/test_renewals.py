@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,7 +15,7 @@ import lance_namespace.errors as err
 import pyarrow as pa
 import pytest
 
-from lance_ns_async import Namespace
+from lance_ns_async import AsyncNamespace, Namespace
 from lance_ns_async.gateway import renewing
 from tests.fakes.iceberg import FakeIceberg
 from tests.fakes.s3 import KeyedS3, RenewingPolaris
@@ -83,7 +83,7 @@ def test_the_endpoint_is_for_these_tables_while_it_is_open(ns: Namespace, catalo
     with renewing(ns, [ID]) as lake:
         calls = len(catalog.requests)
         for refused, id, operation, remedy in (
-            (client(lake), OTHER, "describe_table", "include it where the endpoint is opened"),
+            (client(lake), OTHER, "describe_table", "`renewing` did not include it"),
             (client(lake), [*ID[:2], "new"], "declare_table", "declare it in the catalog before"),
             (client(lake), ID, "drop_table", "does not have this operation"),
             (client(lake, **{"header.x-lance-token": "wrong"}), ID, "describe_table", "token is wrong"),
@@ -100,15 +100,29 @@ def test_the_endpoint_is_for_these_tables_while_it_is_open(ns: Namespace, catalo
     ("what", "host", "error", "message"),
     [
         ("shop.db.no", "127.0.0.1", err.TableNotFoundError, r"shop\$db\$no"),
-        ("shop.db.*", "10.255.255.1", err.InvalidInputError, "host 10.255.255.1, port 0: cannot listen there"),
-        ("shop.db.*", "no such host", err.InvalidInputError, "host no such host, port 0: cannot listen there"),
+        ("shop.db.x*", "127.0.0.1", err.TableNotFoundError, r"no table matches shop\.db\.x\*"),
+        ([], "127.0.0.1", err.TableNotFoundError, r"no table matches \[\]"),
+        (5, "127.0.0.1", err.InvalidInputError, "an id, a pattern .* not of type int"),
+        ([5], "127.0.0.1", err.InvalidInputError, "a text or a sequence of names, not of type int"),
+        ("shop.db.*", "10.255.255.1", err.InvalidInputError, "host 10.255.255.1: cannot listen there"),
+        *(
+            ("shop.db.*", host, err.InvalidInputError, "a host name or an address only, at which the workers reach")
+            for host in ("0.0.0.0", "::", "0", "http://127.0.0.1", "127.0.0.1:99", "", "no such host")
+        ),
     ],
 )
 def test_what_cannot_be_renewed_is_an_error(
-    ns: Namespace, what: str, host: str, error: type[Exception], message: str
+    ns: Namespace, what: Any, host: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message), renewing(ns, what, host=host):
         pass
+
+
+@pytest.mark.parametrize("connect", [AsyncNamespace.connect, lance_namespace.connect])
+def test_other_namespaces_cannot_be_renewed(connect: Callable[..., Any], tmp_path: Path) -> None:
+    other = connect("dir", {"root": str(tmp_path)})
+    with pytest.raises(err.InvalidInputError, match=f"Namespace.connect returns, not of type .*{type(other).__name__}"):
+        renewing(other, "*").__enter__()
 
 
 def test_tables_whose_versions_the_catalog_commits_are_refused(tmp_path: Path) -> None:

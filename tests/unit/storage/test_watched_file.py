@@ -26,6 +26,8 @@ def test_a_file_is_read_once_for_each_change(tmp_path: Path, caplog: pytest.LogC
     message = rf"some_file '{path}': No such file or directory; give a file that this process can read"
     with pytest.raises(InvalidInputError, match=message):
         file.value()
+    with pytest.raises(InvalidInputError, match=f"give the full path, '{Path.home()}/no"):
+        WatchedFile("some_file", "~/no such file", parse).value()
     for name in ("a", "b"):
         # The swap of a symbolic link, as in Kubernetes.
         (tmp_path / name).write_text(name)

@@ -32,7 +32,7 @@ class Settings(OAuth2Settings):
 
 def credentials(url: str, wire: httpx.AsyncBaseTransport, **properties: str) -> RenewedTokens:
     caller = Caller(Policy(max_retries=2, backoff_initial=0.0), OAUTH2_ERRORS)
-    if not any("token" in key for key in properties):
+    if not any("token" in key or key == "client_secret_file" for key in properties):
         properties = {"credential": f"id:{SECRET}", **properties}
     settings = Settings.parse({"endpoint": url, "scope": "a b", **properties})
     return grant_tokens(wire, settings=settings, caller=caller, uri=f"{url}/token?tenant=1")
@@ -90,7 +90,7 @@ async def test_the_secret_and_the_subject_are_read_again_for_each_token(tmp_path
         await catch(InvalidInputError, tokens.current(), f"subject_token_file '{subject}': No such file")
         for number in ("1", "2"):
             client.write_text(f"c-000{number}\n")
-            subject.write_text(f"s-000{number}")
+            subject.write_text(f"Bearer s-000{number}")
             assert await (tokens.replace("1") if number == "2" else tokens.current()) == number
         subject.unlink()
         raised = await catch(UnauthenticatedError, tokens.replace("2"), r"is subject_token_file still valid")
@@ -98,6 +98,20 @@ async def test_the_secret_and_the_subject_are_read_again_for_each_token(tmp_path
     assert "0002" not in str(raised.value)
     sent = [(form["client_id"], form["client_secret"], form["subject_token"]) for form in forms(server)]
     assert sent == [("id", "c-0001", "s-0001"), ("id", "c-0002", "s-0002"), ("id", "c-0002", "s-0002")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *((name, f"hush\n{SECRET}", "more than one line") for name in ("client_secret_file", "subject_token_file")),
+        *((name, f"\ufeff{SECRET}", "byte order mark") for name in ("client_secret_file", "subject_token_file")),
+        ("subject_token_file", "Bearer", "empty; write the token to it"),
+    ],
+)
+async def test_files_that_are_not_sent(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (file := tmp_path / "file").write_text(content)
+    raised = await catch(InvalidInputError, current([], **{name: str(file)}), message)
+    assert SECRET not in str(raised.value)
 
 
 async def test_a_token_endpoint_that_is_busy_is_called_again() -> None:
@@ -259,8 +273,9 @@ async def test_what_is_no_token_endpoint_names_the_property_to_set(response: Rep
         ({"subject_token": "t", "subject_token_file": "f"}, "subject_token and subject_token_file: set one of them"),
         ({"client_id": "i"}, "client_id: give client_secret_file with it"),
         *(
-            ({"auth_token": token}, "auth_token: it is empty; set it to a token, or leave it out")
-            for token in ("", "bearer ")
+            ({name: token}, f"{name}: it is empty; set it to a token, or leave it out")
+            for name in ("auth_token", "subject_token")
+            for token in ("", "bearer ", "Bearer")
         ),
         ({"audience": "a"}, "audience: give credential or subject_token with it"),
         ({"resource": "a", "auth_command": "x"}, "resource: give credential or subject_token with it"),

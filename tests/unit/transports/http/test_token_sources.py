@@ -133,8 +133,9 @@ async def test_results_that_are_no_token(result: object, message: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        *((b"", "empty; write the secret to it"), (b"\r\n", "empty; write the secret to it")),
-        *((f"{TOKEN}\n{TOKEN}".encode(), "write one word"), (b"Bearer \n", "no token"), (b"\xff", "not UTF-8")),
+        *((text, "empty; write the token to it") for text in (b"", b"\r\n", b"Bearer \n", b"bearer")),
+        *((f"{TOKEN}\n{TOKEN}".encode(), "more than one line"), (f"{TOKEN} x".encode(), "write one word")),
+        *((b"\xef\xbb\xbfx", "save it as UTF-8 without one"), (b"\xff", "not UTF-8; .* but the token")),
         (b"a" * (4 * 2**20 + 1), "larger than 4194304 bytes"),
         (None, "Is a directory; give a file"),
     ],
