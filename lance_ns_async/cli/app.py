@@ -125,7 +125,9 @@ def _describe_usage(error: Any) -> str:
     elif kind == "MissingParameter" and error.ctx and error.ctx.command.epilog:
         advice = f" {error.ctx.command.epilog}"
     hint = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-    return f"{error.format_message()}{advice}{hint}"
+    # Some versions of typer pass on the beginning of the messages of pydantic.
+    message = error.format_message().replace(": Value error, ", ": ", 1)
+    return f"{message}{advice}{hint}"
 
 
 def _print_traceback(error: BaseException, frames: int | None) -> None:

@@ -151,10 +151,8 @@ def serve(
     catalogs = _mounts(on, mount) if mount else {"": on.require()}
     if drop_retention is not None:
         catalogs = {name: it.with_property("drop_retention", drop_retention) for name, it in catalogs.items()}
-    if (oidc_issuer or audience) and not (oidc_issuer and audience and tokens):
-        raise Misuse("--oidc-issuer: requires --audience, and --tokens FILE with rules [[oidc]]")
     if identity != "own" and not oidc_issuer:
-        raise Misuse(f"--identity {identity}: requires --oidc-issuer, whose tokens the callers have")
+        raise Misuse(f"--identity {identity}: requires --oidc-issuer URL, whose tokens the callers have")
     token = _token(token_file)
     if oidc_client_secret_file is not None:
         oidc_client_secret_file = oidc_client_secret_file.expanduser()
@@ -168,6 +166,11 @@ def serve(
             )
         if tls is None:
             say(f"--host {host} without --tls-cert: token, credentials and rows are not encrypted on the network")
+        if oidc_client_id and ui and public_url is None:
+            hint(
+                "--oidc-client-id without --public-url: browsers come back from the issuer to the address that the "
+                "gateway sees; behind a proxy that ends TLS, set --public-url https://NAME"
+            )
     tracer = None
     if otel:
         from lance_ns_async.telemetry import RequestTracer

@@ -97,13 +97,18 @@ def parse(content: bytes, source: str) -> TokensFile:
     principals: dict[str, Principal] = {}
     rules: list[Rule] = []
     for name, fields in tables.items():
+        label = name
         try:
             if name == RULES and isinstance(fields, list):
-                rules = [*map(_parse_rule, fields)]
+                for number, rule in enumerate(fields, 1):
+                    label = f"[[{RULES}]] number {number}"
+                    rules.append(_parse_rule(rule))
                 continue
+            if name == RULES and isinstance(fields, dict) and HASHES not in fields:
+                raise InvalidInputError(f"write [[{RULES}]], with two brackets, for each rule")
             principal, hashes = _parse_entry(name, fields)
         except InvalidInputError as e:
-            raise InvalidInputError(f"tokens {source!r}: {name}: {e}") from None
+            raise InvalidInputError(f"tokens {source!r}: {label}: {e}") from None
         for digest in hashes:
             if digest in principals:
                 raise InvalidInputError(f"tokens {source!r}: {name} has the same token as {principals[digest].name}")
@@ -125,12 +130,16 @@ def _parse_rule(fields: Any) -> Rule:
     return Rule(claims, rights)
 
 
-def _check_claims(claims: Any) -> None:
+def _check_claims(claims: Any, label: str = "claims") -> None:
+    if isinstance(claims, list):
+        raise InvalidInputError(f"{label}: must be one value, not a list; write a rule for each value")
     if not isinstance(claims, dict) or not claims:
-        raise InvalidInputError("claims: must be a table of claims and their values, such as { groups = 'readers' }")
-    for value in claims.values():
+        kinds = "" if label == "claims" else "a text, a whole number, true, false or "
+        example = "a table of claims and their values, such as { groups = 'readers' }"
+        raise InvalidInputError(f"{label}: must be {kinds}{example}")
+    for name, value in claims.items():
         if not isinstance(value, str | bool | int):
-            _check_claims(value)
+            _check_claims(value, f"{label}: {name}")
 
 
 def _parse_rights(name: str, fields: Any, other: str) -> Principal:
@@ -189,27 +198,36 @@ class Access:
         scheme, _, bearer = headers.get("Authorization", "").partition(" ")
         values = [headers.get(TOKEN_HEADER), headers.get("x-api-key"), bearer if scheme.lower() == "bearer" else None]
         tokens = [value.strip() for value in values if value is not None]
-        try:
-            principal = next(filter(None, map(self.tokens.find, tokens)), None) or await self._verify(tokens, entry)
-        except TokenError as e:
-            where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
-            message = f"Unauthenticated: the gateway's token is {e}; send it as {where}"
-            raise RequestError(401, message, {"WWW-Authenticate": "Bearer"}) from None
+        principal = next(filter(None, map(self.tokens.find, tokens)), None) or await self._verify(tokens, entry)
         entry.principal = principal.name
         set_client(principal.name)
         return principal
 
     async def _verify(self, tokens: Sequence[str], entry: RequestLog) -> Principal:
         """Returns the principal whose token of the issuer is among those that the file does not have."""
-        token = next((it for it in tokens if it.count(".") == 2), None)
-        if self.issuer is None or token is None:
-            raise TokenError("wrong" if any(tokens) else "missing")
-        verified = await self.issuer.verify(token, self.tokens.rules())
+        # Encrypted JWTs have five parts.
+        token = next((it for it in tokens if it.count(".") in (2, 4)), None)
+        if token is None:
+            where = f"`Authorization: Bearer`, or as `{TOKEN_HEADER}` or `x-api-key`"
+            raise _unauthenticated(
+                f"the gateway's token is {'wrong' if any(tokens) else 'missing'}; send it as {where}"
+            )
+        if self.issuer is None:
+            raise _unauthenticated("the token is wrong; this gateway accepts no tokens of an identity provider")
+        try:
+            verified = await self.issuer.verify(token, self.tokens.rules())
+        except TokenError as e:
+            remedy = "get a new one" if str(e) == "expired" else "the gateway's log has the reason"
+            raise _unauthenticated(f"the token is {e}; {remedy}") from None
         if verified.principal is None:
             entry.principal = verified.name
             message = f"Permission denied: no rule in the gateway's tokens file is for the claims of {verified.name}"
             raise RequestError(403, message)
         return replace(verified.principal, token=MaskedText(token))
+
+
+def _unauthenticated(problem: str) -> RequestError:
+    return RequestError(401, f"Unauthenticated: {problem}", {"WWW-Authenticate": "Bearer"})
 
 
 def _host_name(header: str) -> str:

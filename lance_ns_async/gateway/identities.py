@@ -220,17 +220,17 @@ def _without(impl: str, properties: Mapping[str, str], names: frozenset[str] | s
 def _check(impl: str, properties: Mapping[str, Any], identity: Identity) -> None:
     """Raises InvalidInputError if calls cannot have the identity of the caller, or would have another one, too."""
     if not issubclass(kind := registry.load(impl).settings, OAuth2Settings):
-        raise InvalidInputError(f"identity {identity}: {impl} takes no bearer tokens; use the identity own")
+        raise InvalidInputError(f"identity {identity}: {impl} takes no bearer tokens; use identity='own'")
     try:
         settings = kind.parse(properties)
     except InvalidInputError as e:
         raise InvalidInputError(f"identity {identity}: {e}") from None
     if getattr(settings, "rest_sigv4_enabled", False):
         raise InvalidInputError(
-            f"identity {identity}: rest.sigv4-enabled signs all calls with one key; use the identity own"
+            f"identity {identity}: rest.sigv4-enabled signs all calls with one key; use identity='own'"
         )
     for name in settings.header:
         if name.lower() in _IDENTITY_HEADERS:
             raise InvalidInputError(
-                f"identity {identity}: header.{name} would be sent for all callers; remove it, or use the identity own"
+                f"identity {identity}: header.{name} would be sent for all callers; remove it, or use identity='own'"
             )

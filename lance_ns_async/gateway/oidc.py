@@ -52,10 +52,20 @@ _MAX_DOCUMENT = 256 << 10
 _MAX_KEYS = 100
 _MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192  # The time of a verification grows with the size.
 _MAX_VERIFIED = 1_000  # Maximum number of verified tokens to remember.
+_QUIET = 60.0  # Seconds without a further warning of the same kind.
+_MAX_REASON, _MAX_VALUE = 300, 80  # Maximum characters of a reason in the log, and of a value in it.
 
 
 class TokenError(Exception):
     """A token that is not accepted; the message, `wrong` or `expired`, is all that its sender may know."""
+
+
+class _RefusedError(ValueError):
+    """A token that is refused for a reason of our own; the message, with its values, is for the log."""
+
+    def __init__(self, message: str, *values: object) -> None:
+        super().__init__(message.format(*map(_brief, values)))
+        self.kind = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ class Issuer:
         self._content = b""  # The document of the keys.
         self._verified: OrderedDict[bytes, Verified] = OrderedDict()
         self._reading: asyncio.Task[None] | None = None  # A read in progress, after the first one.
+        self._warned: dict[str, float] = {}  # When a token was last refused with a warning, by the kind of the reason.
 
     async def __aenter__(self) -> Self:
         """Reads the keys. Raises InvalidInputError or ServiceUnavailableError if this is impossible."""
@@ -147,11 +158,11 @@ class Issuer:
 
     async def claims(self, token: str, audience: str) -> Mapping[str, Any]:
         """Returns the claims of a token for an audience; raises TokenError if it is not accepted."""
-        if len(token) > MAX_TOKEN or not _JWT.fullmatch(token):
-            raise TokenError("wrong")
         try:
+            if len(token) > MAX_TOKEN or not _JWT.fullmatch(token):
+                raise _RefusedError(f"it is encrypted, has more than {MAX_TOKEN} characters or is no JWT at all")
             head, body, _ = token.split(".")
-            key = await self._key(_parse(head))
+            key = await self._key(_parse(head), body)
             self._jwt.decode(
                 token,
                 key,
@@ -163,15 +174,35 @@ class Issuer:
             )
             claims = _parse(body)  # Also refuses repeated names, of which PyJWT takes the last one.
             if not all(type(claims.get(name, 0)) in (int, float) for name in _TIMES):
-                raise ValueError("times must be numbers")
+                raise _RefusedError("exp, nbf and iat must be numbers")
             if not _SUBJECT.fullmatch(claims["sub"]):
-                raise ValueError("sub must be printable ASCII without spaces")
-        except self._jwt.ExpiredSignatureError:
-            raise TokenError("expired") from None
+                raise _RefusedError("sub must be printable ASCII without spaces, of at most 255 characters")
         except (self._jwt.PyJWTError, ValueError, RecursionError) as e:
-            log.debug("gateway: a JWT is refused: %s", shortened(one_line(str(e)), 200))
-            raise TokenError("wrong") from None
+            self._log_refusal(e, token, audience)
+            raise TokenError("expired" if isinstance(e, self._jwt.ExpiredSignatureError) else "wrong") from None
         return claims
+
+    def _log_refusal(self, error: Exception, token: str, audience: str) -> None:
+        """Logs why a token is refused: as a warning once a minute for each kind of reason, else at the level DEBUG."""
+        kind, reason = getattr(error, "kind", type(error).__name__), str(error)
+        match error:
+            case self._jwt.MissingRequiredClaimError():
+                kind = reason = f"it has no {error.claim}"
+            case self._jwt.InvalidAudienceError():
+                reason = f"aud is {self._brief_claim(token, 'aud')}, not {audience!r}"
+            case self._jwt.InvalidIssuerError():
+                reason = f"iss is {self._brief_claim(token, 'iss')}, not {self.url!r}"
+            case self._jwt.ExpiredSignatureError():
+                reason = f"exp is {self._brief_claim(token, 'exp')}, and the time is {time():.0f}"
+        is_new = monotonic() - self._warned.get(kind, -_QUIET) >= _QUIET
+        if is_new:
+            self._warned[kind] = monotonic()
+        level = logging.WARNING if is_new else logging.DEBUG
+        log.log(level, "gateway: a JWT is refused: %s", shortened(one_line(reason), _MAX_REASON))
+
+    def _brief_claim(self, token: str, name: str) -> str:
+        """Returns a claim of a token whose signature was verified."""
+        return _brief(self._jwt.decode(token, options={"verify_signature": False}).get(name))
 
     async def request_tokens(self, form: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, Any]:
         """Returns the response of the token endpoint; raises InvalidInputError or ServiceUnavailableError.
@@ -188,17 +219,23 @@ class Issuer:
             raise self._error(f"{url} has the error {code if _ERROR.fullmatch(code) else 'in another form'}")
         return self._object(self._content_of(response, url))
 
-    async def _key(self, header: Mapping[str, Any]) -> PyJWK:
+    async def _key(self, header: Mapping[str, Any], body: str) -> PyJWK:
         """Returns the key that a header names; raises ValueError if there is none, or if the header is not allowed."""
         kid, kind = header.get("kid"), str(header.get("typ", "JWT")).lower().removeprefix("application/")
-        if header.keys() & _UNSUPPORTED or kind not in _TYPES or not isinstance(kid, str):
-            raise ValueError("header")
-        if header.get("alg") not in _ALGORITHMS.values():
-            raise ValueError("algorithm")
+        if unsupported := header.keys() & _UNSUPPORTED:
+            raise _RefusedError("its header has {}, which is not supported", min(unsupported))
+        if kind not in _TYPES:
+            raise _RefusedError("typ is {}, not 'JWT' or 'at+jwt'", kind)
+        if not isinstance(kid, str):
+            raise _RefusedError("its header has no kid")
+        if (algorithm := header.get("alg")) not in _ALGORITHMS.values():
+            raise _RefusedError(f"alg is {{}}, not one of {', '.join(_ALGORITHMS.values())}", algorithm)
         if kid not in self._keys:
             await self._read_again(_PAUSE)
         if kid not in self._keys:
-            raise ValueError("unknown key")
+            # Most often, it is the token of another issuer.
+            issuer = _parse(body).get("iss")
+            raise _RefusedError("its kid {} is no key of {}; its iss is {}", kid, self.url, issuer)
         return self._keys[kid]
 
     async def _renew(self) -> None:
@@ -229,7 +266,9 @@ class Issuer:
         if (named := discovery.get("issuer")) != self.url:
             raise self._error(f"its configuration is that of {named!r}; use the issuer exactly as it is named there")
         for name in ("jwks_uri", *self._endpoints):
-            _check_url(discovery.get(name), f"oidc_issuer {self.url!r}: {name}")
+            if discovery.get(name) is None:
+                raise self._error(f"its configuration has no {name}{', so omit oidc_client_id' * (name != 'jwks_uri')}")
+            _check_url(discovery[name], f"oidc_issuer={self.url!r}: {name}")
         content = await self._get(discovery["jwks_uri"])
         self.configuration = discovery
         if content != self._content:
@@ -245,11 +284,13 @@ class Issuer:
                 return await self._wire.handle_async_request(httpx.Request(method, url, **content))
         except (httpx.RequestError, httpx.InvalidURL, TimeoutError) as e:
             reason = one_line(str(e)) or f"no response within {_PATIENCE:g} s"
-            raise ServiceUnavailableError(f"oidc_issuer {self.url!r}: {url}: {reason}") from e
+            remedy = "is the URL right, and the issuer running?"
+            raise ServiceUnavailableError(f"oidc_issuer={self.url!r}: {url}: {reason}; {remedy}") from e
 
     def _content_of(self, response: httpx.Response, url: str) -> bytes:
         if response.status_code != 200:
-            raise self._error(f"{url} has the status {response.status_code}")
+            remedy = "; is the name of the realm in the URL right?" if response.status_code == 404 else ""
+            raise self._error(f"{url} has the status {response.status_code}{remedy}")
         return response.content
 
     def _parse_keys(self, content: bytes) -> Mapping[str, PyJWK]:
@@ -276,7 +317,7 @@ class Issuer:
         try:
             key = self._jwt.PyJWK(public, algorithm)
         except (self._jwt.PyJWTError, ValueError, TypeError) as e:
-            log.warning("gateway: oidc_issuer %r: a key is malformed (%s)", self.url, type(e).__name__)
+            log.warning("gateway: oidc_issuer=%r: a key is malformed (%s)", self.url, type(e).__name__)
             return None
         return key if kind != "RSA" or _MIN_RSA_BITS <= key.key.key_size <= _MAX_RSA_BITS else None
 
@@ -287,7 +328,7 @@ class Issuer:
             raise self._error("its response is no JSON object") from None
 
     def _error(self, problem: str) -> InvalidInputError:
-        return InvalidInputError(f"oidc_issuer {self.url!r}: {shortened(one_line(problem), 500)}")
+        return InvalidInputError(f"oidc_issuer={self.url!r}: {shortened(one_line(problem), 500)}")
 
 
 def _check_url(url: object, label: str) -> str:
@@ -321,6 +362,10 @@ def _matches(expected: Any, actual: Any) -> bool:
     values = actual if isinstance(actual, list) else [actual]
     # In Python, True is equal to 1.
     return any(type(it) is type(expected) and it == expected for it in values)
+
+
+def _brief(value: object) -> str:
+    return shortened(repr(value), _MAX_VALUE)
 
 
 def _parse(part: str) -> dict[str, Any]:

@@ -103,7 +103,8 @@ class Principal:
         if not _NAME.fullmatch(name):
             raise err.InvalidInputError(f"name {name!r}: use letters, digits, '-', '_', '.', '+' and '@'")
         if right not in RIGHTS:
-            raise err.InvalidInputError(f"rights {right!r}: must be one of {', '.join(RIGHTS)}")
+            value = "is missing" if right is None else repr(right)
+            raise err.InvalidInputError(f"rights {value}: must be one of {', '.join(RIGHTS)}")
         if not isinstance(credentials, bool):
             raise err.InvalidInputError(f"credentials {credentials!r}: must be true or false")
         if not all(isinstance(text, str) for text in only):

@@ -175,14 +175,15 @@ async def serving(
     )
     if token is None and tokens is None:
         token = secrets.token_urlsafe(32)
-    if oidc_client_id is None and (oidc_client_secret_file or oidc_scope):
-        raise err.InvalidInputError("oidc_client_id: required by oidc_client_secret_file and oidc_scope")
-    if oidc_client_id is not None and not (oidc_issuer and ui):
-        raise err.InvalidInputError("oidc_client_id: requires oidc_issuer, and `ui` for the pages to sign in to")
+    with_issuer, with_client = (oidc_issuer, "oidc_issuer=URL"), (oidc_client_id, "oidc_client_id=ID")
+    with_rules = (tokens, "tokens=FILE with [[oidc]] rules")
+    _require("oidc_issuer", oidc_issuer, (audience, "audience=NAME"), with_rules)
+    _require("audience", audience, with_issuer)
+    _require("oidc_client_id", oidc_client_id, with_issuer, (ui or None, "ui=True"))
+    _require("oidc_client_secret_file", oidc_client_secret_file, with_client)
+    _require("oidc_scope", oidc_scope, with_client)
     issuer = flow = None
-    if oidc_issuer is not None or audience is not None:
-        if oidc_issuer is None or audience is None or tokens is None:
-            raise err.InvalidInputError("oidc_issuer: requires audience, and tokens with rules [[oidc]]")
+    if oidc_issuer is not None and audience is not None:
         issuer = Issuer(oidc_issuer, audience, () if oidc_client_id is None else ENDPOINTS)
         if oidc_client_id is not None:
             flow = CodeFlow(issuer, oidc_client_id, oidc_client_secret_file, oidc_scope)
@@ -192,7 +193,13 @@ async def serving(
     if public_url is not None:
         public_url, public_host = _check_public_url(public_url)
         hosts = (*hosts, public_host)
+        if public_url.startswith("http:") and not wire.is_loopback(public_host):
+            log.warning("gateway: browsers use %s: tokens and cookies are not encrypted; use https://", public_url)
     access = Access.to(host, Tokens(tokens, token), issuer, hosts)
+    if issuer is None and access.tokens.rules():
+        log.warning("gateway: %s has [[oidc]] rules, but no issuer is set: its tokens get status 401", tokens)
+    elif issuer is not None and not access.tokens.rules():
+        log.warning("gateway: %s has no [[oidc]] rule: tokens of the issuer get status 403 until it has one", tokens)
     explorer = None
     if ui:
         # It needs an extra.
@@ -441,6 +448,13 @@ def _health() -> web.Response:
         return responses.json_response({"status": "ok"})
     status = {"status": "busy", "threads": threads.THREADS, "running": load.running, "given_up": load.given_up}
     return responses.json_response(status, status=503, headers={"Retry-After": "10"})
+
+
+def _require(name: str, value: object, *companions: tuple[object, str]) -> None:
+    """Raises InvalidInputError if an argument is set without its companions, which have a value and a description."""
+    missing = [description for companion, description in companions if companion is None]
+    if value is not None and missing:
+        raise err.InvalidInputError(f"{name}: requires {' and '.join(missing)}")
 
 
 def _check_public_url(url: str) -> tuple[str, str]:

@@ -37,7 +37,8 @@ ATTEMPT_LIFETIME = 600  # Seconds in which a browser must come back from the ide
 _MAX_VALUES = 1_000
 _MAX_NEXT = 4_096  # Maximum number of characters of the page to return to.
 _MAX_REASON = 200
-_CODE = re.compile("[ -~]+")
+_PRINTABLE = re.compile("[ -~]+")  # Client ids and codes, by RFC 6749, appendix A.
+_SCOPE = re.compile(r"[!#-\[\]-~]+")
 
 
 class TemporaryValues(Generic[T]):
@@ -102,14 +103,18 @@ class CodeFlow:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Reads the secret of a confidential client; None is for a public one."""
-        if not client_id:
-            raise InvalidInputError("oidc_client_id: must not be empty")
+        if not _PRINTABLE.fullmatch(client_id):
+            raise InvalidInputError(f"oidc_client_id {client_id!r}: must be printable ASCII, and not empty")
+        scopes = ["openid"] if scope is None else scope.split()
+        if not scopes or not all(map(_SCOPE.fullmatch, scopes)):
+            message = "must be names in printable ASCII without '\"' and '\\', separated by spaces"
+            raise InvalidInputError(f"oidc_scope {scope!r}: {message}; omit it to request only openid")
         self._issuer = issuer
         self._client_id = client_id
-        self._scope = " ".join(dict.fromkeys(["openid", *(scope or "").split()]))
+        self._scope = " ".join(dict.fromkeys(["openid", *scopes]))
         self._secret: WatchedFile[MaskedText] | None = None
         if secret_file is not None:
-            self._secret = WatchedFile("oidc_client_secret_file", str(secret_file), parse_secret)
+            self._secret = WatchedFile("oidc_client_secret_file", str(secret_file), _parse_secret)
             self._secret.value()
         self._attempts = TemporaryValues[_Attempt](ATTEMPT_LIFETIME, clock)
 
@@ -157,7 +162,7 @@ class CodeFlow:
         if fields.get("iss", self._issuer.url if is_optional else "") != self._issuer.url:
             raise SignInError(f"The response is not that of {self.host}; try again.", next=attempt.next)
         code = MaskedText(fields.get("code", ""))
-        if "error" in fields or not _CODE.fullmatch(code):
+        if "error" in fields or not _PRINTABLE.fullmatch(code):
             reason = f"{fields.get('error', 'no code')} {fields.get('error_description', '')}".strip()
             message = f"{self.host} did not sign you in: {shortened(one_line(reason), _MAX_REASON)}"
             raise SignInError(message, next=attempt.next)
@@ -205,3 +210,10 @@ class CodeFlow:
             return {"client_id": self._client_id, "client_secret": secret}, {}
         pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
         return {}, {"Authorization": MaskedText(f"Basic {base64.b64encode(pair.encode()).decode()}")}
+
+
+def _parse_secret(content: bytes) -> MaskedText:
+    secret = parse_secret(content)
+    if len(secret.splitlines()) > 1:
+        raise ValueError("more than one line; write nothing but the secret to it")
+    return secret

@@ -215,11 +215,13 @@ HOSTILE: Mapping[str, Forge] = {
 async def test_hostile_tokens_are_refused(
     gateway: Gateway, issuer: FakeIssuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have the same response, and none causes a request."""
+    """All have the same response, and none causes a request; each kind of reason is one short warning."""
     monkeypatch.setattr(oidc, "_PAUSE", inf)
     caplog.set_level(logging.INFO, request_log.name)
     assert len(HOSTILE) >= 40
-    wrong = (await ask(gateway, "opaque")).json
+    wrong = (await ask(gateway, "..")).json
+    assert wrong["error"] == "Unauthenticated: the token is wrong; the gateway's log has the reason"
+    assert "token is wrong; send it as" in (await ask(gateway, "opaque")).json["error"]
     accepted = {}
     for name, forge in HOSTILE.items():
         token = forge(issuer)
@@ -228,6 +230,8 @@ async def test_hostile_tokens_are_refused(
             if (answer.status, answer.json) != (401, wrong):
                 accepted[name] = answer
     assert not accepted and len(issuer.requests) == 2
+    lines = [it.getMessage() for it in caplog.records if it.name == oidc.__name__]
+    assert 10 < len(lines) < len(HOSTILE) and all(len(it) < 400 and it.isprintable() for it in lines)
     assert {record.args[0].principal for record in caplog.records if record.name == request_log.name} == {None}  # type: ignore[index, union-attr]
     for forge in (
         signed(),
@@ -291,10 +295,35 @@ async def test_rules_select_by_claims(
         assert (answer.status, answer.code) == (403, 15) and answer.json["error"].endswith(f"oidc:{SUBJECT}")
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        *(({"aud": it}, f"aud is {it!r}, not 'lake'") for it in ("account", ["a", "b"])),
+        ({"aud": "a" * 9_000}, f"aud is '{'a' * 79}..., not 'lake'"),
+        ({"aud": None}, "it has no aud"),
+        ({"sub": None}, "it has no sub"),
+        ({"iss": "https://a"}, "iss is 'https://a', not 'http://127.0.0.1:"),
+        ({"exp": 7}, "exp is 7, and the time is "),
+        ({"nbf": 1e11}, "The token is not yet valid (nbf)"),
+        ({"headers": {"kid": "a\n"}, "iss": "b"}, r"its kid 'a\n' is no key of 'http://127.0.0.1:"),
+        ({"headers": {"typ": "logout+jwt"}}, "typ is 'logout+jwt', not 'JWT'"),
+    ],
+)
+async def test_the_first_refusal_for_a_reason_is_a_warning(
+    issuer: FakeIssuer, changes: Mapping[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Issuer(issuer.issuer, "lake") as known:
+        for _ in range(3):
+            with pytest.raises(TokenError):
+                await known.verify(issuer.sign(**changes), ())
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and f"a JWT is refused: {reason}" in record.getMessage()
+
+
 async def test_an_expired_token_is_named_so(gateway: Gateway, issuer: FakeIssuer) -> None:
     for exp in (time.time() - 40, 0, True):
         answer = await ask(gateway, issuer.sign(**READER, exp=exp))
-        assert answer.status == 401 and "token is expired" in answer.json["error"]
+        assert answer.status == 401 and answer.json["error"].endswith("the token is expired; get a new one")
     forged = foreign()(issuer).split(".")
     forged[1] = part(issuer.claims(exp=1))
     assert "token is wrong" in (await ask(gateway, ".".join(forged))).json["error"]
@@ -353,13 +382,16 @@ async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer, monkey
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (lambda it: it.stop(), "cannot connect"),
-        (lambda it: it.fail(404), "/.well-known/openid-configuration has the status 404"),
+        (lambda it: it.stop(), "is the URL right, and the issuer running?"),
+        (
+            lambda it: it.fail(404),
+            "openid-configuration has the status 404; is the name of the realm in the URL right?",
+        ),
         (lambda it: it.fail(302, headers={"Location": "/realms/lake/a"}), "the status 302"),
         (lambda it: it.reply("<html>"), "no JSON object"),
         (lambda it: it.reply('{"issuer": "https://other"}'), "its configuration is that of 'https://other'"),
         (lambda it: it.reply("{" + " " * 300_000 + "}"), "longer than 262144 bytes"),
-        (lambda it: it.reply(json.dumps({"issuer": it.issuer})), "jwks_uri: must be an https:// URL"),
+        (lambda it: it.reply(json.dumps({"issuer": it.issuer})), "its configuration has no jwks_uri"),
         *(
             (lambda it, url=url: it.reply(json.dumps({"issuer": it.issuer, "jwks_uri": url})), message)
             for url, message in (
@@ -371,7 +403,7 @@ async def test_a_flood_of_unknown_keys_costs_one_read(issuer: FakeIssuer, monkey
             (lambda it, url=url: it.reply(json.dumps(dict.fromkeys(NAMES, it.issuer) | url)), message)
             for url, message in (
                 ({"authorization_endpoint": "http://a"}, "authorization_endpoint: must be an https:// URL"),
-                ({"token_endpoint": None}, "token_endpoint: must be an https:// URL"),
+                ({"token_endpoint": None}, "its configuration has no token_endpoint, so omit oidc_client_id"),
             )
         ),
         (lambda it: it.reply('{"keys": 7}', match="certs"), "at most 100"),
@@ -390,20 +422,24 @@ async def test_an_issuer_that_cannot_be_used_is_an_error(
         await contextlib.AsyncExitStack().enter_async_context(
             serve(object(), issuer, tmp_path, oidc_client_id="explorer", ui=True)
         )
-    assert message in str(caught.value) and f"oidc_issuer '{issuer.issuer}'" in str(caught.value)
+    assert message in str(caught.value) and f"oidc_issuer='{issuer.issuer}'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"oidc_issuer": "https://a"}, "requires audience"),
-        ({"audience": "lake"}, "oidc_issuer: requires"),
-        ({"tokens": None, "oidc_issuer": "https://a", "audience": "lake"}, "and tokens"),
+        ({"oidc_issuer": "https://a"}, "oidc_issuer: requires audience=NAME$"),
+        ({"tokens": None, "oidc_issuer": "https://a"}, "requires audience=NAME and tokens=FILE with .* rules"),
+        ({"tokens": None, "oidc_issuer": "https://a", "audience": "lake"}, "oidc_issuer: requires tokens=FILE"),
+        ({"audience": "lake"}, "audience: requires oidc_issuer=URL"),
         ({"oidc_issuer": "https://a", "audience": ""}, "audience: must not be empty"),
-        ({"oidc_client_id": "a", "ui": True}, "oidc_client_id: requires oidc_issuer, and `ui`"),
-        ({"oidc_client_id": "a", "oidc_issuer": "https://a", "audience": "lake"}, "oidc_client_id: requires"),
-        ({"oidc_scope": "a"}, "oidc_client_id: required by"),
-        ({**CLIENT, "oidc_client_id": ""}, "oidc_client_id: must not be empty"),
+        ({"oidc_client_id": "a"}, "oidc_client_id: requires oidc_issuer=URL and ui=True"),
+        ({**CLIENT, "ui": False}, "oidc_client_id: requires ui=True"),
+        ({"oidc_client_secret_file": Path("a")}, "oidc_client_secret_file: requires oidc_client_id=ID"),
+        ({"oidc_scope": "a"}, "oidc_scope: requires oidc_client_id=ID"),
+        *(({**CLIENT, "oidc_client_id": it}, "oidc_client_id .*: must be printable ASCII") for it in ("", "ä", "a\n")),
+        *(({**CLIENT, "oidc_scope": it}, "oidc_scope .*: must be names") for it in ("", " ", 'a "b"', "a\\b", "ä")),
+        ({**CLIENT, "oidc_client_secret_file": Path(__file__)}, "oidc_client_secret_file .*: more than one line"),
         ({**CLIENT, "oidc_client_secret_file": Path("/no/such")}, "oidc_client_secret_file '/no/such': No such file"),
         *(
             ({"public_url": url}, "public_url .*: must be scheme and host")
@@ -428,6 +464,33 @@ async def test_options_that_cannot_be_are_refused(options: Mapping[str, Any], me
     file.write_text(RULES)
     with pytest.raises(InvalidInputError, match=message):
         await contextlib.AsyncExitStack().enter_async_context(serving(object(), **{"tokens": file, **options}))
+
+
+@pytest.mark.parametrize(
+    ("content", "audience", "public_url", "warning"),
+    [
+        (RULES, None, None, "tokens.toml has [[oidc]] rules, but no issuer is set"),
+        ("", "lake", None, "tokens.toml has no [[oidc]] rule"),
+        ("", None, "http://lake.example.com", "browsers use http://lake.example.com: tokens and cookies"),
+        (RULES, "lake", "http://localhost:8080", ""),
+    ],
+)
+async def test_settings_that_seldom_work_are_warnings(
+    issuer: FakeIssuer,
+    content: str,
+    audience: str | None,
+    public_url: str | None,
+    warning: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(content)
+    url = issuer.issuer if audience else None
+    async with serving(object(), tokens=file, oidc_issuer=url, audience=audience, public_url=public_url) as gateway:
+        if url is None:
+            assert "accepts no tokens of an identity" in (await ask(gateway, issuer.sign())).json["error"]
+    assert warning in caplog.text and len(caplog.records) == bool(warning)
 
 
 async def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
