@@ -76,7 +76,7 @@ DEMO_NAMESPACES = {
 }
 """The namespace of the demo's tables in each catalog with a server; some catalogs require two levels."""
 
-OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector")]
+OTHER_SESSIONS = [f"--ignore=tests/{folder}" for folder in ("integration", "ecosystem", "connector", "issuer")]
 """Excludes the tests that have their own sessions."""
 
 INTEGRATION = ["conformance", "consistency", "contract", "documentation", "integration"]
@@ -328,6 +328,13 @@ def connector(session: nox.Session) -> None:
     """Runs the tests of the JVM connector, as each night. Its newest version is for Spark 3.5, and has 240 MB."""
     install(session, "-e", ".[cli,connector]", *read_groups("test", "servers", "connector"))
     run_pytest(session, "tests/connector", processes=0)
+
+
+@session()
+def keycloak(session: nox.Session) -> None:
+    """Runs the tests of the gateway with a real Keycloak, as each night. It has 177 MB."""
+    install(session, "-e", ".[cli,oidc,ui]", *read_groups("test", "servers"))
+    run_pytest(session, "tests/issuer", processes=0)
 
 
 @session(name="duckdb-extension")

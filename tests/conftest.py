@@ -119,7 +119,9 @@ def pytest_collection_finish() -> None:
 _SHARED = ("site", "catalog", "old")
 """Fixtures that start the server of their parameter, at most once in a process."""
 
-_WITH_SERVERS = {"conformance", "connector", "consistency", "contract", "documentation", "ecosystem", "integration"}
+_WITH_SERVERS = {
+    *("conformance", "connector", "consistency", "contract", "documentation", "ecosystem", "integration", "issuer")
+}
 """The folders whose tests of real servers have a session of nox."""
 
 

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from lance_ns_async.spark.java import find_java, user_cache
 from lance_ns_async.spark.maven import classpath
-from tests.servers.process import LOOPBACK, JavaServer, ServerError, free_port
+from tests.servers.process import LOOPBACK, JavaServer, ServerError, free_port, made_once
 
 JAVA_VERSIONS = (17, 21)
 _SCHEMA_SECONDS = 180.0
@@ -122,11 +121,11 @@ class Installed:
 def installed(version: str) -> Installed:
     """Returns a release by its version, which is downloaded and given a database at the first time, and then cached."""
     release = RELEASES[version]
-    _made_once(release.home, lambda folder: _unpack(release, folder))
+    made_once(release.home, lambda folder: _unpack(release, folder))
     own = (release.home / "lib").glob("*.jar") if version in release.coordinate else ()
     libraries = os.pathsep.join(str(jar) for jar in (*sorted(own), *release.libraries()))
     schema = user_cache() / "hive" / version / "schema"
-    _made_once(schema, lambda folder: _create_database(release, libraries, folder))
+    made_once(schema, lambda folder: _create_database(release, libraries, folder))
     return Installed(libraries, schema / "metastore_db")
 
 
@@ -203,24 +202,6 @@ def _create_database(release: Release, libraries: str, folder: Path) -> None:
     # Derby's tool continues after an error, and returns 0.
     if done.returncode != 0 or "\nERROR " in done.stdout:
         raise ServerError(f"hive-{release.version}: its schema tool failed:\n{done.stdout[-4000:]}")
-
-
-def _made_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """Returns a folder that appears completely or not at all, created by `make` if it is missing."""
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as draft:
-        folder = Path(draft) / target.name
-        folder.mkdir()
-        make(folder)
-        try:
-            folder.rename(target)
-        except OSError:
-            # Another process was faster; its folder is equivalent.
-            if not target.is_dir():
-                raise
-    return target
 
 
 _ALIVE = 2

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,6 +111,24 @@ def _wait(name: str, process: subprocess.Popen[bytes], ready: Callable[[], bool]
             how = f"is not ready after {seconds:g} s"
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
         raise ServerError(f"{name} {how}; its log ends:\n{tail}")
+
+
+def made_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """Returns a folder that appears completely or not at all, created by `make` if it is missing."""
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as draft:
+        folder = Path(draft) / target.name
+        folder.mkdir()
+        make(folder)
+        try:
+            folder.rename(target)
+        except OSError:
+            # Another process was faster; its folder is equivalent.
+            if not target.is_dir():
+                raise
+    return target
 
 
 def free_port() -> int:

@@ -1,0 +1,1 @@
+"""A gateway with a real identity provider."""
