@@ -107,7 +107,8 @@ class Issuer:
         if not audience:
             raise InvalidInputError("audience: must not be empty")
         self._jwt = jwt
-        self.url, self.audience = _check_url(url, "oidc_issuer"), audience
+        self.url: str = _check_url(url, "oidc_issuer")
+        self.audience: str = audience
         self.configuration: Mapping[str, Any] = {}
         """Its discovery document, whose `endpoints` were checked."""
         self._endpoints = endpoints
