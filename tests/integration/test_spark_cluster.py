@@ -179,9 +179,9 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Provides the tokens of all endpoints for renewals."""
     tokens: list[str] = []
 
-    def note(uri: str, token: str) -> Renewal:
+    def note(uri: str, token: str, authority: str) -> Renewal:
         tokens.append(token)
-        return Renewal(uri, token)
+        return Renewal(uri, token, authority)
 
     monkeypatch.setattr(broker, "Renewal", note)
     return tokens
