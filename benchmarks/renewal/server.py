@@ -6,7 +6,6 @@ import re
 from multiprocessing.connection import Connection
 from time import time
 
-import lance
 import pyarrow as pa
 
 from tests.fakes.s3 import EXPIRED, KeyedS3, RenewingPolaris
@@ -49,10 +48,7 @@ class Catalog(RenewingPolaris):
 def serve(connection: Connection, tables: int) -> None:
     """Serves the storage and the catalog, and receives the lifetime of keys and the delay of the storage."""
     with ExpiringS3() as s3, Catalog(s3) as catalog:
-        rows = pa.table({"id": range(ROWS)})
-        for name in catalog.add_lance_tables("c", ("db",), tables):
-            where = f"s3://lake/c/db/{name}"
-            lance.write_dataset(rows, where, storage_options=s3.options, max_rows_per_file=ROWS // FRAGMENTS)
+        catalog.write_tables(tables, pa.table({"id": range(ROWS)}), "c.db", max_rows_per_file=ROWS // FRAGMENTS)
         connection.send(catalog.properties)
         while (change := connection.recv()) is not None:
             catalog.lasts, s3.seconds = change

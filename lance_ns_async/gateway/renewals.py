@@ -132,6 +132,15 @@ class _Properties(dict[str, str]):
         return dict, (dict(self),)
 
 
+def vend_by(namespace: Namespace) -> Vend:
+    """Returns what asks a catalog for new credentials, from any event loop."""
+
+    async def vend(table: Table) -> Table:
+        return await namespace.arun(lambda client: client.session.vend(table))
+
+    return vend
+
+
 @contextmanager
 def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> Iterator[Mapping[str, Any]]:
     """Gives workers of Ray or Daft the credentials of tables, and renews them, while the context is open.
@@ -168,12 +177,9 @@ def renewing(namespace: Namespace, what: What, *, host: str = "127.0.0.1") -> It
         if table.managed_versioning:
             _refuse(table.id, "the catalog commits its versions; give the workers the class path of the catalog")
 
-    async def vend(table: Table) -> Table:
-        return await namespace.arun(lambda client: client.session.vend(table))
-
     loop = BackgroundLoop.separate()
     try:
-        with loop.keep_open(serving_renewals(tables, vend, host)) as gateway:
+        with loop.keep_open(serving_renewals(tables, vend_by(namespace), host)) as gateway:
             yield {"namespace_impl": "rest", "namespace_properties": _Properties(gateway.properties)}
     finally:
         loop.release()

@@ -14,7 +14,7 @@ from lance_ns_async.client import AsyncNamespace
 from lance_ns_async.engine.locate import Vend
 from lance_ns_async.facade.background_loop import BackgroundLoop
 from lance_ns_async.gateway.certificates import new_certificate
-from lance_ns_async.gateway.renewals import serving_renewals
+from lance_ns_async.gateway.renewals import serving_renewals, vend_by
 from lance_ns_async.model import Table, TableId
 from lance_ns_async.spark.renewal import Renewal
 from lance_ns_async.spark.resolve.location import Location
@@ -63,12 +63,9 @@ class Brokers:
         self._namespace.run(_check_open)
         loop = BackgroundLoop.separate()
         self._stack.callback(loop.release)
-        endpoint = renewal_endpoint([at.table() for at in locations], self._vend, addresses)
+        endpoint = renewal_endpoint([at.table() for at in locations], vend_by(self._namespace), addresses)
         self._by_tables[key] = self._stack.enter_context(loop.keep_open(endpoint))
         return self._by_tables[key]
-
-    async def _vend(self, table: Table) -> Table:
-        return await self._namespace.arun(lambda client: client.session.vend(table))
 
     def close(self) -> None:
         """Ends the endpoints."""

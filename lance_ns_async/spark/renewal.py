@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -34,12 +35,14 @@ class Renewal:
     """In PEM; empty without TLS."""
 
     def opener(self) -> Opener:
-        """Returns what opens tables, whose credentials are then renewed for as long as they are used."""
-        from lance_ns_async.storage.opening import Opener
+        """Returns what opens tables, whose credentials are then renewed for as long as they are used.
 
-        return Opener(self._connect)
+        It is one for all tables and tasks of this process: a client of the endpoint takes 3 ms, as long as an open.
+        """
+        return _opener(self)
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
+        """Returns a new client of the endpoint."""
         from lance.namespace import RestNamespace
 
         connect: Any = RestNamespace  # without types
@@ -50,6 +53,13 @@ class Renewal:
             file = Path(folder, "authority.pem")
             file.write_text(self.authority)
             return _Endpoint(self.uri, connect(**properties, **{"tls.ssl_ca_cert": str(file)}))
+
+
+@lru_cache(maxsize=8)
+def _opener(renewal: Renewal) -> Opener:
+    from lance_ns_async.storage.opening import Opener
+
+    return Opener(renewal.connect)
 
 
 class _Endpoint:

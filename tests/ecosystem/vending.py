@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-import lance
 import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
@@ -178,8 +177,7 @@ def revocable(rows: pa.Table, **properties: str) -> Iterator[tuple[Namespace, Ca
         s3 = stack.enter_context(fakes.KeyedS3())
         catalog = stack.enter_context(RenewingPolaris(s3))
         catalog.lasts = 0.0
-        (name,) = catalog.add_lance_tables("shop", ("db",), 1)
-        lance.write_dataset(rows, f"s3://lake/shop/db/{name}", storage_options=s3.options, max_rows_per_file=1)
+        catalog.write_tables(1, rows, max_rows_per_file=1)
         plan = Compaction.plan
 
         def plan_and_revoke(*arguments: Any) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import httpx
+import lance
+import pyarrow as pa
 
 from tests.fakes.glue.moto import StockMoto
 from tests.fakes.http import FakeServer
@@ -70,8 +72,17 @@ class RenewingPolaris(FakePolaris):
             "client.region": "us-east-1",
         }
         super().__init__(credential=credential, base="s3://lake", vends=[{"prefix": "s3://lake", "config": config}])
+        self._s3 = s3
         self.lasts = 3600.0  # Announced lifetime of the next keys, in seconds
         self.issued: list[str] = []  # The vended keys
+
+    def write_tables(self, number: int, rows: pa.Table, namespace: str = "shop.db", **options: Any) -> None:
+        """Adds the tables `t0000`, `t0001`, ..., and writes the rows to each, with further options of Lance."""
+        catalog, child = namespace.split(".")
+        for name in self.add_lance_tables(catalog, (child,), number):
+            lance.write_dataset(
+                rows, f"s3://lake/{catalog}/{child}/{name}", storage_options=self._s3.options, **options
+            )
 
     def handle(self, request: Received) -> Answer:
         answer = super().handle(request)

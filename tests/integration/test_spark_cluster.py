@@ -154,8 +154,7 @@ def _daemon(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_executors_get_the_credentials_that_the_driver_was_given(spark: SparkSession) -> None:
     with KeyedS3() as s3, RenewingPolaris(s3) as catalog:
-        for name in catalog.add_lance_tables("cat", ("db",), 6):
-            lance.write_dataset(rows(1), f"s3://lake/cat/db/{name}", storage_options=s3.options)
+        catalog.write_tables(6, rows(1), "cat.db")
         with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
             frame = resolver.prefetch("cat.db.*", on_error="raise").dataframe(spark)
             catalog.clear()
@@ -191,8 +190,7 @@ def renew_everywhere(spark: SparkSession) -> None:
     """Reads, searches, writes and maintains tables whose keys are withdrawn before; all secrets contain SECRET."""
     with_vectors = rows(1).append_column("v", pa.array([[0.0, 1.0]] * 10, pa.list_(pa.float32(), 2)))
     with KeyedS3() as s3, RenewingPolaris(s3, ("root", SECRET), SECRET) as catalog:
-        for name in catalog.add_lance_tables("cat", ("db",), 6):
-            lance.write_dataset(with_vectors, f"s3://lake/cat/db/{name}", storage_options=s3.options)
+        catalog.write_tables(6, with_vectors, "cat.db")
         catalog.lasts = 40.0
         with LocationResolver.connect("polaris", catalog.properties, vend_credentials=True) as resolver:
             locations = resolver.prefetch("cat.db.*", on_error="raise")

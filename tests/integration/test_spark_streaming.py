@@ -48,8 +48,7 @@ def s3() -> Iterator[KeyedS3]:
 @pytest.fixture
 def catalog(s3: KeyedS3) -> Iterator[RenewingPolaris]:
     with RenewingPolaris(s3) as running:
-        for name in running.add_lance_tables("shop", ("prices",), 2):
-            lance.write_dataset(prices(1.0), uri(name), storage_options=s3.options)
+        running.write_tables(2, prices(1.0), "shop.prices")
         # They expire so soon that they are never cached.
         running.lasts = 30.0
         yield running

@@ -114,7 +114,7 @@ class CodeFlow:
         self._scope = " ".join(dict.fromkeys(["openid", *scopes]))
         self._secret: WatchedFile[MaskedText] | None = None
         if secret_file is not None:
-            self._secret = WatchedFile("oidc_client_secret_file", str(secret_file), _parse_secret)
+            self._secret = WatchedFile("oidc_client_secret_file", str(secret_file), parse_secret)
             self._secret.value()
         self._attempts = TemporaryValues[_Attempt](ATTEMPT_LIFETIME, clock)
 
@@ -210,10 +210,3 @@ class CodeFlow:
             return {"client_id": self._client_id, "client_secret": secret}, {}
         pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
         return {}, {"Authorization": MaskedText(f"Basic {base64.b64encode(pair.encode()).decode()}")}
-
-
-def _parse_secret(content: bytes) -> MaskedText:
-    secret = parse_secret(content)
-    if len(secret.splitlines()) > 1:
-        raise ValueError("more than one line; write nothing but the secret to it")
-    return secret

@@ -350,7 +350,7 @@ def parse_secret(content: bytes, noun: str = "secret") -> MaskedText:
         raise ValueError(f"empty; write the {noun} to it")
     if text.startswith("\ufeff"):
         raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
-    if "\n" in text or "\r" in text:
+    if text.splitlines() != [text]:
         raise ValueError(f"more than one line; write nothing but the {noun} to it")
     return text
 

@@ -34,8 +34,7 @@ def s3() -> Iterator[KeyedS3]:
 @pytest.fixture
 def catalog(s3: KeyedS3) -> Iterator[RenewingPolaris]:
     with RenewingPolaris(s3) as running:
-        for name in running.add_lance_tables("shop", ("db",), 2):
-            lance.write_dataset(ROWS, f"s3://lake/shop/db/{name}", storage_options=s3.options, max_rows_per_file=1)
+        running.write_tables(2, ROWS, max_rows_per_file=1)
         running.lasts = 40.0
         yield running
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 from lance_namespace.errors import InvalidInputError, LanceNamespaceError, TableNotFoundError, UnauthenticatedError
@@ -35,8 +34,7 @@ def s3() -> Iterator[KeyedS3]:
 @pytest.fixture
 def catalog(s3: KeyedS3) -> Iterator[RenewingPolaris]:
     with RenewingPolaris(s3) as running:
-        for name in running.add_lance_tables("shop", ("db",), TABLES):
-            lance.write_dataset(ROWS, f"s3://lake/shop/db/{name}", storage_options=s3.options, max_rows_per_file=2)
+        running.write_tables(TABLES, ROWS, max_rows_per_file=2)
         running.lasts = 40.0
         yield running
 
